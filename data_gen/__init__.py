@@ -1,0 +1,1 @@
+"""The data stage: tables, trees, tasks, trajectories and their filter. No jax."""

@@ -1,0 +1,1 @@
+"""Command-line entry points, one per stage; each is run as `python -m launch.NAME --help`."""

@@ -1,0 +1,24 @@
+"""Shared fixtures: where the research data are, and JAX on the CPU with few threads."""
+
+import os
+import pathlib
+
+import pytest
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def repository() -> pathlib.Path:
+    """The root of the checkout."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def shared() -> pathlib.Path:
+    """The shared research data (real tables and pages); the test is skipped where they are absent."""
+    folder = pathlib.Path(os.environ.get("WEBLEAPER_SHARED", REPOSITORY.parent / "shared"))
+    if not (folder / "data" / "tables.jsonl.gz").exists():
+        pytest.skip(f"no shared research data at {folder}")
+    return folder

@@ -1,0 +1,1 @@
+"""The search agent: text protocol, ReAct loop, tools, webs, engine interface. No jax."""

@@ -1,0 +1,1 @@
+"""SFT examples, packing, TFDS/ArrayRecord sets and the grain pipeline."""

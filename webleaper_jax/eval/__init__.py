@@ -1,0 +1,1 @@
+"""Aggregation with intervals, controls, plots and the report. No jax."""

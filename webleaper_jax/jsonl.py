@@ -1,0 +1,134 @@
+"""Reading and writing records as JSONL (`.jsonl`, or `.jsonl.gz` by name).
+
+A whole file is written to a temporary name and renamed, so a reader never sees half of it. Files that grow while a
+stage runs (one trajectory at a time) are appended to a line at a time; a half-written last line, left by a process that
+died, is noticed and redone.
+"""
+
+import gzip
+import os
+import pathlib
+from collections.abc import Iterable, Iterator
+from typing import IO, TypeVar
+
+import msgspec
+
+from webleaper_jax.records import Record
+
+R = TypeVar("R", bound=Record)
+_encoder = msgspec.json.Encoder()
+
+
+class DataError(Exception):
+    """A user's mistake in a file or a setting: printed as one line, without a traceback."""
+
+
+def read_records(path: str | os.PathLike[str], kind: type[R]) -> Iterator[R]:
+    """Streams the records of one file.
+
+    Raises:
+      DataError: the file is missing, or a line is no record of this kind; names file, line, field and mend.
+    """
+    path = pathlib.Path(path)
+    decoder = msgspec.json.Decoder(kind)
+    try:
+        with _open(path, "rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield _decode(decoder, line, path, number, kind)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file (it should hold {kind.__name__} records)") from None
+    except IsADirectoryError:
+        raise DataError(f"{path}: is a folder, a file of {kind.__name__} records is needed") from None
+    except (EOFError, gzip.BadGzipFile, OSError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); make the file again") from None
+
+
+def load_records(path: str | os.PathLike[str], kind: type[R]) -> list[R]:
+    """Reads a whole file. Raises `DataError` as `read_records`, and when the file holds no record."""
+    records = list(read_records(path, kind))
+    if not records:
+        raise DataError(f"{path}: holds no {kind.__name__} records; the stage before it wrote nothing, run it again")
+    return records
+
+
+def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
+    """Writes a file at once (temporary name, then rename) and returns the number of records."""
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    count = 0
+    try:
+        with _open(temporary, "wb", gz=path.suffix == ".gz") as out:
+            for record in records:
+                out.write(_encoder.encode(record) + b"\n")
+                count += 1
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return count
+
+
+class RecordLog:
+    """An append-only JSONL file: one record a line, on disk when `append` returns.
+
+    Opening it cuts off a half-written last line, so that just that record is redone.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], kind: type[R]):
+        self.path = pathlib.Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.recovered = _drop_partial_line(self.path)
+        self.records: list[R] = list(read_records(self.path, kind)) if self.path.exists() else []
+        self._file = open(self.path, "ab")  # noqa: SIM115 (closed by __exit__)
+
+    def append(self, record: Record) -> None:
+        self._file.write(_encoder.encode(record) + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> "RecordLog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _open(path: pathlib.Path, mode: str, gz: bool | None = None) -> IO[bytes]:
+    if gz if gz is not None else path.suffix == ".gz":
+        # mtime=0: the same records give the same bytes
+        return gzip.GzipFile(path, mode, mtime=0)  # type: ignore[return-value]
+    return open(path, mode)
+
+
+def _decode(decoder: msgspec.json.Decoder[R], line: bytes, path: pathlib.Path, number: int, kind: type[R]) -> R:
+    try:
+        return decoder.decode(line)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        reason = str(error)
+        if not line.endswith(b"\n") and isinstance(error, msgspec.DecodeError):
+            reason += "; the last line is cut off, make the file again or delete that line"
+        raise DataError(f"{path}:{number}: no valid {kind.__name__} record: {reason}") from None
+
+
+def _drop_partial_line(path: pathlib.Path) -> bool:
+    """Truncates a file after its last newline; returns whether anything was cut."""
+    if not path.exists():
+        return False
+    with open(path, "rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        position = end
+        while position > 0:
+            start = max(0, position - 65536)
+            file.seek(start)
+            newline = file.read(position - start).rfind(b"\n")
+            if newline >= 0:
+                position = start + newline + 1
+                break
+            position = start
+        if position == end:
+            return False
+        file.truncate(position)
+        return True

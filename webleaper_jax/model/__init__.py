@@ -1,0 +1,1 @@
+"""Flax NNX decoder (Qwen3 dense, Llama) and Hugging Face checkpoints."""

@@ -1,0 +1,1 @@
+"""Advantages, losses, rollouts, weight sync and the GRPO trainer."""

@@ -1,0 +1,1 @@
+"""The embedded engine: a KV-cache sampler with continuous batching."""

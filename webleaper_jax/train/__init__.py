@@ -1,0 +1,1 @@
+"""Train state, checkpoints, metrics and the SFT trainer."""
