@@ -5,11 +5,12 @@ stage runs (one trajectory at a time) are appended to a line at a time; a half-w
 died, is noticed and redone.
 """
 
+import contextlib
 import gzip
 import os
 import pathlib
 from collections.abc import Iterable, Iterator
-from typing import IO, TypeVar
+from typing import IO, Literal, TypeVar
 
 import msgspec
 
@@ -32,7 +33,7 @@ def read_records(path: str | os.PathLike[str], kind: type[R]) -> Iterator[R]:
     path = pathlib.Path(path)
     decoder = msgspec.json.Decoder(kind)
     try:
-        with _open(path, "rb") as lines:
+        with _open(path, "rb", gz=path.suffix == ".gz") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     yield _decode(decoder, line, path, number, kind)
@@ -96,11 +97,15 @@ class RecordLog:
         self._file.close()
 
 
-def _open(path: pathlib.Path, mode: str, gz: bool | None = None) -> IO[bytes]:
-    if gz if gz is not None else path.suffix == ".gz":
-        # mtime=0: the same records give the same bytes
-        return gzip.GzipFile(path, mode, mtime=0)  # type: ignore[return-value]
-    return open(path, mode)
+@contextlib.contextmanager
+def _open(path: pathlib.Path, mode: Literal["rb", "wb"], gz: bool) -> Iterator[IO[bytes]]:
+    with open(path, mode) as file:
+        if not gz:
+            yield file
+            return
+        # No name and no time in the header: the same records give the same bytes.
+        with gzip.GzipFile(filename="", mode=mode, fileobj=file, mtime=0) as compressed:
+            yield compressed  # type: ignore[misc]  # has all of IO[bytes] that is used here
 
 
 def _decode(decoder: msgspec.json.Decoder[R], line: bytes, path: pathlib.Path, number: int, kind: type[R]) -> R:
