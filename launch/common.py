@@ -6,13 +6,16 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import ml_collections
+import msgspec
 from absl import app, flags
 from ml_collections import config_flags
 
 from webleaper_jax.jsonl import DataError
+
+T = TypeVar("T")
 
 
 def define_config(default: str = "configs/quickstart.py") -> Any:
@@ -47,6 +50,32 @@ def require_file(path: str, flag: str, made_by: str) -> str:
     if not pathlib.Path(path).exists():
         raise DataError(f"--{flag}={path}: no such file; `{made_by}` writes it")
     return path
+
+
+def output_folder(path: str) -> pathlib.Path:
+    """Makes the folder to write into. Raises `DataError` when something else stands there."""
+    folder = pathlib.Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"--out={folder}: is a file; give a folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"--out={folder}: cannot be made ({error})") from None
+    return folder
+
+
+def finish(out: pathlib.Path, next_command: str) -> None:
+    """The last lines of a stage: where its output is, and what to run next."""
+    print(f"written to {out}")
+    print(f"next: {next_command}")
+
+
+def struct(kind: type[T], section: ml_collections.ConfigDict) -> T:
+    """Returns a section of the config as a typed struct. Raises `DataError` that names a field of the wrong kind."""
+    try:
+        return msgspec.convert(section.to_dict(), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise DataError(f"config, for {kind.__name__}: {error}") from None
 
 
 class Workdir:

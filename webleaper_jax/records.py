@@ -66,7 +66,7 @@ class Cell(msgspec.Struct, frozen=True, array_like=True):
     links: tuple[str, ...] = ()
 
 
-class Table(Record, kw_only=True):
+class Table(Record, frozen=True, kw_only=True):
     """A table as found on a page, before cleaning.
 
     `family` groups tables that speak of the same kind of thing (Alpine peaks, Olympic medals); splits never cut one.
@@ -91,7 +91,7 @@ class Table(Record, kw_only=True):
 # ----------------------------------------------------------------------------------------------------------- trees
 
 
-class Relation(Part, kw_only=True, order=True):
+class Relation(Part, frozen=True, kw_only=True, order=True):
     """An edge of a tree: standardised name, data type, and domain of the column's entities (paper A.5).
 
     `column` is the table column it comes from (not part of the triple that unions compare).
@@ -107,7 +107,7 @@ class Relation(Part, kw_only=True, order=True):
         return (self.name, self.type, self.domain)
 
 
-class Value(Part, kw_only=True):
+class Value(Part, frozen=True, kw_only=True):
     """A layer-3 node: what `relation` (an index into `Tree.relations`) says of a member."""
 
     relation: int
@@ -115,7 +115,7 @@ class Value(Part, kw_only=True):
     entity: str
 
 
-class Member(Part, kw_only=True):
+class Member(Part, frozen=True, kw_only=True):
     """A layer-2 node: one entity of the key column, with the rows that speak of it and its layer-3 values."""
 
     entity: str
@@ -124,7 +124,7 @@ class Member(Part, kw_only=True):
     values: tuple[Value, ...]
 
 
-class Tree(Record, kw_only=True):
+class Tree(Record, frozen=True, kw_only=True):
     """A table as a tree: question entities (layer 1), key column (layer 2), values (layer 3); paper A.4.
 
     `relations` are the layer-3 edges; the key's own is `key`, whose name is `name`.
@@ -143,7 +143,7 @@ class Tree(Record, kw_only=True):
 # ----------------------------------------------------------------------------------------------------------- tasks
 
 
-class Target(Part, kw_only=True):
+class Target(Part, frozen=True, kw_only=True):
     """One target: a cell `(owner, relation, value)`; a layer-2 target is `(root, "name", member)`.
 
     `final` marks R_final, what the question asks for; all targets together are R_all.
@@ -159,7 +159,7 @@ class Target(Part, kw_only=True):
     owner_aliases: tuple[str, ...] = ()
 
 
-class Answer(Part, kw_only=True):
+class Answer(Part, frozen=True, kw_only=True):
     """An answer as a table; the first column holds the key entity of each row."""
 
     columns: tuple[str, ...] = ()
@@ -174,7 +174,7 @@ class Triple(msgspec.Struct, frozen=True, array_like=True):
     object: str
 
 
-class Provenance(Part, kw_only=True):
+class Provenance(Part, frozen=True, kw_only=True):
     """Where a task comes from: its tables, their trees, the families that decide its split, and notes for readers."""
 
     tables: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ class Provenance(Part, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class Task(Record, kw_only=True):
+class Task(Record, frozen=True, kw_only=True):
     """A task `T = <q, R>`. Legacy tasks (outside QA) have no targets and are rewarded by `gold`."""
 
     question: str
@@ -210,14 +210,14 @@ class Task(Record, kw_only=True):
 # ---------------------------------------------------------------------------------------------------- trajectories
 
 
-class Message(Part, kw_only=True):
+class Message(Part, frozen=True, kw_only=True):
     """A turn as text, for people. The text of `tool` turns is what was appended to the policy's context."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
 
 
-class Step(Part, kw_only=True):
+class Step(Part, frozen=True, kw_only=True):
     """One tool call attempted. A malformed call is a step of class `malformed` that finds nothing.
 
     `shown` are indices into `Task.targets` that this observation shows and none before did (over all calls);
@@ -235,7 +235,7 @@ class Step(Part, kw_only=True):
     error: str = ""
 
 
-class Segment(Part, kw_only=True):
+class Segment(Part, frozen=True, kw_only=True):
     """One ReAct run (agents that rebuild their workspace have one per round).
 
     The token fields are empty for engines that deal in text; else all have one entry per token. `loss_mask` is 1 for
@@ -252,7 +252,7 @@ class Segment(Part, kw_only=True):
     routed_experts: bytes = b""
 
 
-class Sampling(Part, kw_only=True):
+class Sampling(Part, frozen=True, kw_only=True):
     """Sampling parameters; `seed` and the rollout index make a rollout repeatable."""
 
     temperature: float = 0.6
@@ -261,7 +261,7 @@ class Sampling(Part, kw_only=True):
     seed: int = 0
 
 
-class Ledger(Part, kw_only=True):
+class Ledger(Part, frozen=True, kw_only=True):
     """What a trajectory cost. Tokens are counted as the engine reports them; money in US dollars."""
 
     searches: int = 0
@@ -272,7 +272,7 @@ class Ledger(Part, kw_only=True):
     money: float = 0.0
 
 
-class Fingerprints(Part, kw_only=True):
+class Fingerprints(Part, frozen=True, kw_only=True):
     """What must be equal for two trajectories to be comparable."""
 
     tokenizer: str = ""
@@ -286,7 +286,7 @@ Termination = Literal[
 ]
 
 
-class Trajectory(Record, kw_only=True):
+class Trajectory(Record, frozen=True, kw_only=True):
     """One rollout of one task. `infrastructure_error` non-empty: it is never scored, trained on or counted."""
 
     _not_identity: ClassVar[frozenset[str]] = frozenset({"ledger"})
@@ -316,7 +316,7 @@ class Trajectory(Record, kw_only=True):
 # ----------------------------------------------------------------------------------------------------------- scores
 
 
-class Match(Part, kw_only=True):
+class Match(Part, frozen=True, kw_only=True):
     """How well target `target` (an index into `Task.targets`) was matched by the answer, in [0, 1], and by what."""
 
     target: int
@@ -324,7 +324,7 @@ class Match(Part, kw_only=True):
     by: str = ""
 
 
-class Score(Record, kw_only=True):
+class Score(Record, frozen=True, kw_only=True):
     """A trajectory's scores: coverage and efficiency against R_all, precision, recall and F of the answer against
     R_final. `scored` is False where a judge failed: such a score is neither right nor wrong."""
 

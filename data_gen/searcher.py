@@ -1,0 +1,291 @@
+"""The scripted searcher: an engine that really searches and reads, and makes the detours of a real policy.
+
+It is a script, not a model, and is called so wherever its trajectories are shown. It is told which tables a task is
+about (`data_gen.known`), writes its calls as text, and learns everything else from observations: addresses from search
+results, the next part of a page from its `next:` line, cells from the pages. What it answers is what it has seen.
+
+Every rollout draws a plan from its seed: which detours it makes and where. Thoughts are short, so that a small policy can
+learn them.
+"""
+
+import random
+from collections.abc import Generator, Iterable, Sequence
+
+import msgspec
+
+from data_gen.known import Known, Library, answer_from, pivot_of, shared_names
+from data_gen.reading import Hit, PagePart, SeenRow, read_entity_rows, read_hits, read_pages, read_table_rows
+from webleaper_jax.agent.engine import Completion, Request
+from webleaper_jax.agent.protocol import format_answer, format_call
+from webleaper_jax.agent.render import ANSWER, ANSWER_END, THINK, THINK_END
+from webleaper_jax.records import Answer, Table, Task, Tree, Value
+
+# a script says a turn and is sent the observations of its calls, joined by line breaks
+Script = Generator[str, str, None]
+
+
+class SearcherConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a rollout makes which detour (probabilities, each drawn once a rollout unless said otherwise).
+
+    Attributes:
+      poor_query: the first search is a vague one.
+      repeated_search: the first good search is made again.
+      useless_visit: a result that holds no rows is opened before the table.
+      skip_page: one of a table's parts is left out.
+      early_stop: answers after at most `early_parts` parts, drawn from 0 to that.
+      wander: a searcher that cannot decide: before each part it searches or opens something useless, with `wander_again`.
+      list_shared: a thought lists the names that the tables share before a Union is answered.
+      max_calls: answers when so many calls were made.
+    """
+
+    poor_query: float = 0.12
+    repeated_search: float = 0.06
+    useless_visit: float = 0.12
+    skip_page: float = 0.08
+    early_stop: float = 0.25
+    early_parts: int = 1
+    wander: float = 0.12
+    wander_again: float = 0.8
+    list_shared: bool = False
+    max_calls: int = 12
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The detours of one rollout. `most_parts` is how many parts of tables are read at most, `skipped` the place of the part
+    left out among a table's parts (0: none)."""
+
+    poor_query: bool
+    repeated_search: bool
+    useless_visit: bool
+    wander: bool
+    skipped: int
+    most_parts: int
+
+
+class ScriptedSearcher:
+    """An engine (see `agent.engine.Engine`) that plays a script for each episode. It deals in text."""
+
+    name = "scripted"
+    tokenizer = None
+
+    def __init__(
+        self, tasks: Iterable[Task], tables: Iterable[Table], trees: Iterable[Tree], config: SearcherConfig | None = None
+    ):
+        """Takes the tasks, and the cleaned tables and the trees that they were made from.
+
+        Raises:
+          DataError: a task was made from other tables or trees.
+        """
+        self.config = config or SearcherConfig()
+        library = Library(tables, trees)
+        self._known = {task.id: library.known(task) for task in tasks if task.origin == "webleaper"}
+        self._scripts: dict[str, Script] = {}
+
+    async def generate(self, request: Request) -> Completion:
+        """Returns the next turn of an episode; the first request of a session (no assistant turn yet) starts it anew.
+
+        Raises:
+          ValueError: the task is not among those given, or a session goes on that was never started.
+        """
+        if all(message.role != "assistant" for message in request.messages):
+            if request.task_id not in self._known:
+                raise ValueError(f"the scripted searcher was not given task {request.task_id}")
+            script = _Search(self._known[request.task_id], self.config, random.Random(request.seed)).script()
+            self._scripts[request.session] = script
+            return Completion(text=next(script))
+        if request.session not in self._scripts:
+            raise ValueError(f"session {request.session} was not started here")
+        observations: list[str] = []
+        for message in reversed(request.messages):
+            if message.role == "assistant":
+                break
+            observations.insert(0, message.content)
+        return Completion(text=self._scripts[request.session].send("\n".join(observations)))
+
+    def close_session(self, session: str) -> None:
+        self._scripts.pop(session, None)
+
+
+class _Search:
+    """One episode: what was seen so far, and the script that goes on from it."""
+
+    def __init__(self, known: Known, config: SearcherConfig, rng: random.Random):
+        self.known, self.config, self.rng = known, config, rng
+        self.plan = draw_plan(config, rng)
+        self.rows: list[SeenRow] = []
+        self.hits: list[Hit] = []
+        self.opened: set[str] = set()
+        self.calls = 0
+        self.parts_read = 0
+        self.anchor = ""
+
+    def script(self) -> Script:
+        """Finds the tables, reads their parts, and answers."""
+        addresses = yield from self._find_tables()
+        for number, source in enumerate(self.known.sources):
+            if source.title in addresses:
+                yield from self._read_table(addresses[source.title], "open" if number == 0 else "other table")
+        yield self._answer()
+
+    # ------------------------------------------------------------------------------------------------------ finding
+
+    def _find_tables(self) -> Generator[str, str, dict[str, str]]:
+        """Searches until every source's page is among the results; returns title -> address of those found."""
+        titles = [source.title for source in self.known.sources]
+        if self.plan.poor_query:
+            yield from self._search("search", [self._poor_query()])
+        if self.known.task.variant == "reverse_union":
+            titles = yield from self._find_titles()
+        found: dict[str, str] = {}
+        for attempt in range(3):
+            wanted = [title for title in titles if title not in found]
+            # after a failure one title at a time: results are shared by the queries of a call
+            queries = wanted if attempt == 0 else wanted[:1]
+            if not wanted or not self._may_call():
+                break
+            again = 2 if attempt == 0 and self.plan.repeated_search else 1
+            for _ in range(again):
+                yield from self._search("find the table" if len(titles) == 1 else "find the tables", queries)
+                found |= {hit.title: hit.url for hit in self.hits if hit.title in wanted}
+        if self.plan.useless_visit:
+            yield from self._useless_visit()
+        return found
+
+    def _find_titles(self) -> Generator[str, str, list[str]]:
+        """Reverse-Union: finds the anchor by its clues and reads on its page which tables it stands in."""
+        clues = self._clues()
+        sources = {source.title for source in self.known.sources}
+        seen: set[str] = set()
+        for queries in (["; ".join(clues)], clues, clues[:1], clues[1:]):
+            yield from self._search("find the clues", queries)
+            for hit in [hit for hit in self.hits if self._is_anchor(hit)][:1]:
+                self.anchor = self.known.task.provenance.anchor
+                pages = yield from self._visit("who is it", hit.url)
+                while pages and not sources <= {row.table for row in self.rows} and pages[-1].following:
+                    pages = yield from self._visit("next page", pages[-1].following)
+                seen = {row.table for row in self.rows}
+            if self.anchor:
+                break
+        return [source.title for source in self.known.sources if source.title in seen]
+
+    def _is_anchor(self, hit: Hit) -> bool:
+        return any(source.entity(hit.title) == self.known.task.provenance.anchor for source in self.known.sources)
+
+    def _clues(self) -> list[str]:
+        """The clues as the question words them, those of each list as one query."""
+        expression = self.known.expression
+        clues: list[str] = []
+        for source in self.known.sources:
+            facts = [
+                f"{ref.relation} {_wording(self.known.task.question, source.tree, obj.removeprefix('C@'))}"
+                for variable, conditions in expression.conditions.items()
+                for ref, obj in conditions
+                if variable != expression.variable and obj.startswith("C@") and ref.title in _titles_of(self.known, source.title)
+            ]
+            clues += [" and ".join(facts)] if facts else []
+        return clues
+
+    def _poor_query(self) -> str:
+        """A vague query: what is asked for, not where it stands."""
+        columns = list(self.known.task.answer.columns[1:])
+        return self.rng.choice(columns).split(" (")[0] if columns else "list"
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    def _read_table(self, url: str, thought: str) -> Script:
+        """Opens a table and follows its `next:` lines to the end, unless the plan stops or skips."""
+        place = 1
+        while url and self.parts_read < self.plan.most_parts and self._may_call():
+            if self.plan.wander and self.rng.random() < self.config.wander_again:
+                yield from self._wander()
+                if not self._may_call():
+                    return
+            pages = yield from self._visit(thought, url)
+            if not pages:
+                return
+            self.parts_read += 1
+            thought, url, place = "next page", pages[-1].following, place + 1
+            if place == self.plan.skipped and pages[-1].part + 1 < pages[-1].parts:
+                url = f"{url.rpartition('=')[0]}={pages[-1].part + 2}"
+
+    def _wander(self) -> Script:
+        """Something useless: a search made before, or a page without rows."""
+        if self.rng.random() < 0.5:
+            yield from self._search("search", [self._poor_query()])
+        else:
+            yield from self._useless_visit()
+
+    def _useless_visit(self) -> Script:
+        """Opens a result that is no source, if there is one."""
+        sources = {source.title for source in self.known.sources}
+        useless = [hit for hit in self.hits if hit.title not in sources and hit.url not in self.opened]
+        if useless and self._may_call():
+            yield from self._visit("open", self.rng.choice(useless).url)
+
+    def _search(self, thought: str, queries: Sequence[str]) -> Script:
+        if self._may_call():
+            self.calls += 1
+            observation = yield _turn(thought, format_call("search", {"queries": list(queries)}))
+            self.hits = read_hits(observation) or self.hits
+
+    def _visit(self, thought: str, url: str) -> Generator[str, str, list[PagePart]]:
+        self.calls += 1
+        self.opened.add(url)
+        observation = yield _turn(thought, format_call("visit", {"urls": [url]}))
+        pages = read_pages(observation)
+        for page in pages:
+            for row in read_table_rows(page) if url.startswith("w/") else read_entity_rows(page):
+                if row not in self.rows:
+                    self.rows.append(row)
+        return pages
+
+    def _may_call(self) -> bool:
+        return self.calls < self.config.max_calls
+
+    # ---------------------------------------------------------------------------------------------------- answering
+
+    def _answer(self) -> str:
+        pivot = pivot_of(self.known, self.anchor, self.rows) if self.anchor else None
+        answer = answer_from(self.known, self.rows, pivot)
+        thought = "done"
+        if self.config.list_shared and len(self.known.sources) > 1 and answer.rows:
+            thought = "both: " + ", ".join(shared_names(self.known, answer))
+        return _turn(thought, f"{ANSWER}\n{_format(answer)}\n{ANSWER_END}")
+
+
+def draw_plan(config: SearcherConfig, rng: random.Random) -> Plan:
+    """Draws the detours of one rollout; always the same number of draws, so that plans depend on the seed alone."""
+    poor, repeated, useless, wander, skip, stop = (rng.random() for _ in range(6))
+    skipped, parts = rng.choice((2, 3)), rng.randint(0, config.early_parts)
+    return Plan(
+        poor_query=poor < config.poor_query,
+        repeated_search=repeated < config.repeated_search,
+        useless_visit=useless < config.useless_visit,
+        wander=wander < config.wander,
+        skipped=skipped if skip < config.skip_page else 0,
+        most_parts=parts if stop < config.early_stop else 10**9,
+    )
+
+
+def _turn(thought: str, action: str) -> str:
+    return f"{THINK}{thought}{THINK_END}\n{action}"
+
+
+def _format(answer: Answer) -> str:
+    return format_answer(answer) if answer.rows else ""
+
+
+def _titles_of(known: Known, page_title: str) -> set[str]:
+    """How the expression calls the table whose page has this title."""
+    titles = list(dict.fromkeys(t for named in known.expression.sources.values() for t in named))
+    return {title for title, source in zip(titles, known.sources, strict=True) if source.title == page_title}
+
+
+def _wording(question: str, tree: Tree, constant: str) -> str:
+    """A constant as the question writes it."""
+    spellings = {value.text for member in tree.members for value in member.values if _is(value, constant)}
+    return max((s for s in spellings if s in question), key=lambda s: (len(s), s), default=constant)
+
+
+def _is(value: Value, constant: str) -> bool:
+    return value.entity == constant

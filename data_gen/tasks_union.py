@@ -1,0 +1,155 @@
+"""Union tasks: what two tables that share relations have in common (paper, section 2.3 and appendix A.5).
+
+Pairs come from the maximal bicliques of trees × relations: a pair belongs to the one biclique whose relations are just
+those that the two share. R_all is both narrowed layer-2 sets and the intersection with its requested attributes;
+R_final is the latter. Relations that only one of the tables has are not asked for.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from data_gen.bicliques import RelationTriple, relation_triples, tree_bicliques
+from data_gen.drafts import (
+    Condition,
+    Draft,
+    Source,
+    asked,
+    askable,
+    condition_triple,
+    conditions,
+    in_turn,
+    listed,
+    short_labels,
+    subsets,
+    values_by_relation,
+)
+from data_gen.expressions import NAME, Ref
+from data_gen.questions import union_question
+from webleaper_jax.records import Tree
+
+
+class Pair(NamedTuple):
+    """Two trees (positions) of one biclique, what they share, and how alike they are.
+
+    `common` counts shared entities, `jaccard` is their share of all entities of the two.
+    """
+
+    a: int
+    b: int
+    relations: frozenset[RelationTriple]
+    common: int
+    jaccard: float
+
+
+def overlapping_pairs(trees: Sequence[Tree], *, k_min: int, m_min: int, least: int) -> Iterator[Pair]:
+    """Yields every pair of a biclique whose layer-2 sets have `least` entities or more in common, once.
+
+    Found by an inverted index over entities, so pairs that share nothing cost nothing.
+    """
+    entities = [frozenset(m.entity for m in tree.members) for tree in trees]
+    for trees_of, relations in tree_bicliques(trees, k_min, m_min):
+        holders: dict[str, list[int]] = defaultdict(list)
+        for position in trees_of:
+            for entity in entities[position]:
+                holders[entity].append(position)
+        common = Counter(pair for positions in holders.values() for pair in combinations(positions, 2))
+        for (a, b), count in sorted(common.items()):
+            if count >= least and relation_triples(trees[a]) & relation_triples(trees[b]) == relations:
+                yield Pair(a, b, relations, count, count / len(entities[a] | entities[b]))
+
+
+def union_drafts(
+    a: Source, b: Source, relations: frozenset[RelationTriple], *, max_attributes: int, least: int, small: tuple[int, int], seed: int
+) -> Iterator[Draft]:
+    """Yields drafts for one pair: tasks of a size within `small` and others in turn, the largest first.
+
+    Args:
+      relations: the triples that both have, the key's included.
+      max_attributes: of each source.
+      least: answers at least.
+    """
+    shared = {name for name, _, _ in relations}
+    members = [frozenset(m.entity for m in source.tree.members) for source in (a, b)]
+    count = [
+        {m.entity: {name: len(v) for name, v in values_by_relation(m, s.tree).items()} for m in s.tree.members}
+        for s in (a, b)
+    ]
+    drafts = []
+    for chosen in _condition_pairs(a, b, shared):
+        left = [members[i] if c is None else c.members for i, c in enumerate(chosen)]
+        answer = left[0] & left[1]
+        if len(answer) < least:
+            continue
+        stated = {c.relation for c in chosen if c is not None}
+        names = [n for n in askable(a.tree, answer) if n in shared - stated and n in askable(b.tree, answer)]
+        for attributes in subsets(names, max_attributes, 2, seed):
+            cells = sum(count[i][entity].get(n, 0) for i in (0, 1) for entity in answer for n in attributes)
+            size = len(left[0]) + len(left[1]) + cells
+            drafts.append(_draft(a, b, chosen, attributes, answer, size, seed))
+    return in_turn(drafts, small, seed)
+
+
+def _condition_pairs(a: Source, b: Source, shared: set[str]) -> Iterator[tuple[Condition | None, Condition | None]]:
+    """No condition, one on either source, and on both where they limit the same shared relation alike."""
+    of_a, of_b = conditions(a.tree), conditions(b.tree)
+    yield None, None
+    yield from ((c, None) for c in of_a)
+    yield from ((None, c) for c in of_b)
+    for c in of_a:
+        for d in of_b:
+            if c.relation == d.relation and c.relation in shared and (c.constant == d.constant or ".." in c.constant):
+                yield c, d
+
+
+def _draft(
+    a: Source,
+    b: Source,
+    chosen: tuple[Condition | None, Condition | None],
+    attributes: tuple[str, ...],
+    answer: frozenset[str],
+    size: int,
+    seed: int,
+) -> Draft:
+    titles = [a.title, b.title]
+    columns = union_columns(a, b, attributes, answer, short_labels([a.page, b.page]))
+    triples = listed("V@x", titles)
+    for condition, title in zip(chosen, titles, strict=True):
+        if condition is not None:
+            triples.append(condition_triple("V@x", condition, title, titles))
+    key = a.tree.key
+    return Draft(
+        variant="union",
+        sources=(a, b),
+        triples=(*triples, *asked("V@x", columns, titles)),
+        columns=columns,
+        question=union_question(
+            key.type,
+            key.domain,
+            [a.quoted, b.quoted],
+            [(c.relation, c.text) if c else None for c in chosen],
+            [NAME, *columns.values()],
+            seed,
+        ),
+        size=size,
+    )
+
+
+def union_columns(
+    a: Source, b: Source, attributes: Sequence[str], answer: frozenset[str], labels: Sequence[str]
+) -> dict[Ref, str]:
+    """What to ask of each source, and what to call it: `year (Booker Prize)`, from either source.
+
+    An attribute on which the sources agree for every answer is asked once, without a source: `country`.
+    """
+    columns = {}
+    for name in attributes:
+        of_a, of_b = (
+            {m.entity: {v.entity for v in values_by_relation(m, s.tree).get(name, ())} for m in s.tree.members} for s in (a, b)
+        )
+        if all(of_a[entity] == of_b[entity] for entity in answer):
+            columns[Ref(name, a.title)] = name
+        else:
+            columns |= {Ref(name, s.title): f"{name} ({label})" for s, label in zip((a, b), labels, strict=True)}
+    return columns

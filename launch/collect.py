@@ -1,0 +1,75 @@
+"""Stage 4: tasks -> trajectories worth training on (stage 3 is the agent in its web, which this runs).
+
+  python -m launch.collect --tables=DIR/tables --tasks=DIR/tasks/train.jsonl.gz --out=DIR/collect
+  python -m launch.collect --engine=http://127.0.0.1:8000/v1 --model=policy ...   # any OpenAI-compatible server
+
+By default a scripted searcher, not a model, plays the policy: it uses the tools for real and makes detours at the rates
+of `config.collect.searcher`. Every finished trajectory is on disk at once; the same command goes on after an
+interruption. Writes trajectories.jsonl.gz with their scores, kept.jsonl.gz (ISR > alpha and ISE > beta) and filter.json.
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+from absl import flags
+from ml_collections import ConfigDict
+
+from data_gen.collect import collect
+from data_gen.filter import FilterConfig
+from data_gen.searcher import ScriptedSearcher, SearcherConfig
+from launch import common, tables
+from webleaper_jax.agent.batch import BatchConfig
+from webleaper_jax.agent.engine import Engine
+from webleaper_jax.agent.loop import LoopConfig
+from webleaper_jax.agent.openai_engine import OpenAIEngine, ServerConfig
+from webleaper_jax.jsonl import load_records
+from webleaper_jax.records import Sampling, Task
+
+FLAGS = flags.FLAGS
+
+
+def run(config: ConfigDict, table_folder: pathlib.Path, tasks: list[Task], out: pathlib.Path, engine: Engine) -> None:
+    """Collects and filters the trajectories of `tasks`."""
+    collected = collect(
+        tasks,
+        engine,
+        tables.load_tools(config, table_folder),
+        out,
+        loop=common.struct(LoopConfig, config.loop),
+        sampling=common.struct(Sampling, config.collect.sampling),
+        batch=common.struct(BatchConfig, config.collect.batch),
+        keep=common.struct(FilterConfig, config.collect.filter),
+    )
+    print(collected.report.text())
+    if collected.batch.failed:
+        print(f"{len(collected.batch.failed)} episodes failed for reasons of infrastructure and are left out")
+
+
+def scripted_searcher(config: ConfigDict, table_folder: pathlib.Path, tasks: Sequence[Task]) -> ScriptedSearcher:
+    """The scripted searcher for these tasks, with the detours of the config."""
+    clean, trees = tables.load(table_folder)
+    return ScriptedSearcher(tasks, clean, trees, common.struct(SearcherConfig, config.collect.searcher))
+
+
+def main(_: Sequence[str]) -> None:
+    config = FLAGS.config
+    tasks = load_records(common.require_file(FLAGS.tasks, "tasks", "python -m launch.synthesize"), Task)
+    folder = pathlib.Path(common.require_file(FLAGS.tables, "tables", "python -m launch.tables"))
+    out = common.output_folder(FLAGS.out)
+    if FLAGS.engine == "scripted":
+        engine: Engine = scripted_searcher(config, folder, tasks)
+    else:
+        engine = OpenAIEngine(ServerConfig(base_url=FLAGS.engine, model=FLAGS.model, api_key_env=FLAGS.api_key_env))
+    run(config, folder, tasks, out, engine)
+    common.finish(out, f"python -m launch.sft --trajectories={out / 'kept.jsonl.gz'} --out={out.parent / 'sft'}")
+
+
+if __name__ == "__main__":
+    common.define_config()
+    flags.DEFINE_string("tables", "", "Folder written by launch.tables (the offline web is in it).")
+    flags.DEFINE_string("tasks", "", "A file of Task records.")
+    flags.DEFINE_string("engine", "scripted", "`scripted`, or the base URL of an OpenAI-compatible server.")
+    flags.DEFINE_string("model", "policy", "The model's name on that server.")
+    flags.DEFINE_string("api_key_env", "", "Environment variable that holds the server's key, if it wants one.")
+    flags.DEFINE_string("out", None, "Folder to write.", required=True)
+    common.run(main)

@@ -1,0 +1,70 @@
+"""Stage 1: tables -> clean tables, typed trees, and the offline web that is made of them.
+
+  python -m launch.tables --out=DIR/tables                          # the bundled sample
+  python -m launch.tables --out=DIR/tables --source=MY.jsonl.gz     # any file of Table records
+
+Writes tables.jsonl.gz, trees.jsonl.gz, web/ (pages and their index) and yield.json (a reason for every drop).
+"""
+
+import pathlib
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+from absl import flags
+from ml_collections import ConfigDict
+
+from data_gen.sample import sample_tables
+from data_gen.tables import TableRules, clean_tables
+from data_gen.trees import TreeRules, build_trees
+from launch import common
+from webleaper_jax.agent.corpus import CorpusConfig, build_pages
+from webleaper_jax.agent.tools import ToolLimits, Tools
+from webleaper_jax.agent.web import OfflineWeb
+from webleaper_jax.jsonl import DataError, load_records, write_records
+from webleaper_jax.records import Table, Tree
+
+FLAGS = flags.FLAGS
+
+
+def run(config: ConfigDict, out: pathlib.Path, source: str = "") -> None:
+    """Cleans the tables of `source` (default: the bundled sample), builds trees and the offline web."""
+    raw = load_records(source or sample_tables(), Table)
+    cleaned = clean_tables(raw, TableRules(**config.tables.rules))
+    trees, tree_drops = build_trees(cleaned.tables, TreeRules(**config.tables.trees))
+    if not trees:
+        raise DataError(f"{source}: no table is left with a key column; reasons: {cleaned.counts()}")
+    write_records(out / "tables.jsonl.gz", cleaned.tables)
+    write_records(out / "trees.jsonl.gz", trees)
+    OfflineWeb.build(build_pages(cleaned.tables, common.struct(CorpusConfig, config.web.corpus)), out / "web")
+    drops = [*cleaned.drops, *tree_drops]
+    counts = Counter(f"{drop.what.split(' ', 1)[0]}: {drop.reason}" for drop in drops)
+    common.write_json(
+        out / "yield.json", {"counts": dict(counts), "drops": [msgspec.structs.asdict(drop) for drop in drops]}
+    )
+    families = len({table.family or table.page_title for table in cleaned.tables})
+    print(f"{len(raw)} tables in, {len(cleaned.tables)} clean, {len(trees)} trees, {families} families")
+    print("dropped: " + ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())))
+
+
+def load(folder: pathlib.Path) -> tuple[list[Table], list[Tree]]:
+    """Reads what this stage wrote."""
+    return load_records(folder / "tables.jsonl.gz", Table), load_records(folder / "trees.jsonl.gz", Tree)
+
+
+def load_tools(config: ConfigDict, folder: pathlib.Path) -> Tools:
+    """Opens the offline web that this stage built, behind the tools' limits."""
+    return Tools(OfflineWeb.open(folder / "web"), common.struct(ToolLimits, config.web.limits))
+
+
+def main(_: Sequence[str]) -> None:
+    out = common.output_folder(FLAGS.out)
+    run(FLAGS.config, out, FLAGS.source)
+    common.finish(out, f"python -m launch.synthesize --tables={out} --out={out.parent / 'tasks'}")
+
+
+if __name__ == "__main__":
+    common.define_config()
+    flags.DEFINE_string("source", "", "A file of Table records (.jsonl or .jsonl.gz); empty: the bundled sample.")
+    flags.DEFINE_string("out", None, "Folder to write.", required=True)
+    common.run(main)
