@@ -30,16 +30,20 @@ def get_config(preset: str = "default") -> ConfigDict:
     config.web.corpus = ConfigDict(
         {"rows_per_part": 8, "table_share": 0.34, "entity_share": 0.3, "chars_per_part": 900}
     )
-    config.web.limits = ConfigDict({"max_queries": 3, "max_results": 3, "max_urls": 1, "max_chars": 2000})
+    config.web.goal_columns = True  # a visit shows the columns that the question names
+    config.web.limits = ConfigDict(
+        {"max_queries": 3, "max_results": 3, "max_urls": 1, "max_chars": 2000, "max_snippet": 48}
+    )
 
     config.tasks = ConfigDict()
     config.tasks.synthesis = ConfigDict({"seed": config.get_ref("seed"), "k_min": 2, "m_min": 2, "max_share": 0.4})
     config.tasks.select = ConfigDict({"n_min": 9, "n_max": 30, "max_question": 240, "max_answer": 500})
-    config.tasks.select.shares = ConfigDict({"basic": 0.6, "union": 0.25, "reverse_union": 0.15})
+    config.tasks.select.max_reading = ConfigDict({"basic": 1000, "union": 1800, "reverse_union": 1800})
+    config.tasks.select.shares = ConfigDict({"basic": 0.7, "union": 0.15, "reverse_union": 0.15})
     config.tasks.select.most = ConfigDict({"train": 600, "rl": 150, "validation": 40, "heldout": 160})
 
     config.loop = ConfigDict(
-        {"max_steps": 12, "max_turns": 14, "max_context": 1536, "max_format_errors": 2, "prompt": "short"}
+        {"max_steps": 14, "max_turns": 16, "max_context": 1792, "max_format_errors": 2, "prompt": "short"}
     )
 
     config.collect = ConfigDict()
@@ -48,9 +52,43 @@ def get_config(preset: str = "default") -> ConfigDict:
     config.collect.searcher = ConfigDict({"early_stop": 0.25})
     config.collect.filter = ConfigDict({"alpha": 0.3, "beta": 0.1, "ise": "ise", "beta_quantile": 0.2})
 
+    config.sft = ConfigDict({"steps": 120, "batch_size": 6, "seq_len": config.loop.get_ref("max_context")})
+    config.sft.update({"optimizer": "muon", "learning_rate": 1e-3, "muon_learning_rate": 5e-3, "warmup_steps": 10})
+    config.sft.update({"schedule": "linear", "final_scale": 0.05, "clip_norm": 1.0, "weight_decay": 0.0})
+    config.sft.update({"seed": config.get_ref("seed"), "checkpoint_every": 40, "eval_every": 60, "export_steps": (60,)})
+
+    # Further SFT for about as long as GRPO takes: what GRPO has to beat.
+    config.sft_more = ConfigDict({"steps": 100, "eval_every": 0, "export_steps": ()})
+
+    config.grpo = ConfigDict({"steps": 12, "tasks_per_step": 8, "group_size": 8})
+    config.grpo.update({"learning_rate": 2e-4, "warmup_steps": 2, "micro_batch": 4, "slots": 64, "max_tokens": 640})
+    config.grpo.update({"seed": config.get_ref("seed"), "checkpoint_every": 4})
+
     config.evaluate = ConfigDict()
     config.evaluate.sampling = ConfigDict({"temperature": 0.6, "top_p": 0.95, "seed": config.get_ref("seed")})
     config.evaluate.sampling.max_tokens = 640
     config.evaluate.batch = ConfigDict({"rollouts": 1, "concurrency": 256})
     config.evaluate.engine = ConfigDict({"slots": 64, "decode_length": 16, "prefill_rows": 8, "prefill_chunk": 64})
+
+    if preset != "default":
+        globals()[f"_{preset}"](config)
     return config
+
+
+def _smoke(config: ConfigDict) -> None:
+    """Every stage for real, on little: what CI runs. It claims nothing about learning."""
+    config.tasks.select.most.update({"train": 40, "rl": 12, "validation": 6, "heldout": 12})
+    config.collect.batch.rollouts = 2
+    config.sft.update({"steps": 6, "batch_size": 2, "warmup_steps": 2, "eval_every": 3, "export_steps": (3,)})
+    config.sft_more.steps = 2
+    config.grpo.update({"steps": 2, "tasks_per_step": 2, "group_size": 4, "slots": 8, "checkpoint_every": 1})
+    config.evaluate.engine.slots = 16
+
+
+def _full(config: ConfigDict) -> None:
+    """An hour a seed: more held-out tasks, longer SFT and GRPO."""
+    config.tasks.select.most.update({"train": 1000, "rl": 300, "validation": 60, "heldout": 300})
+
+
+def _smollm2(config: ConfigDict) -> None:
+    """SmolLM2-135M-Instruct, a real language model, on few tasks."""

@@ -43,6 +43,8 @@ class _Query(NamedTuple):
     subject: str
 
 
+# A constant is a page's title or a plain value; facts of both kinds may bear the relation's name.
+_IS = "value IN ('page ' || fold(?), 'plain ' || plain(?))"
 Said = dict[str, set[str]]  # value -> the texts that stand for it
 
 
@@ -74,10 +76,11 @@ class Checker:
             CREATE INDEX known_word ON known (family, kind, word);
             CREATE TABLE fact AS
                 SELECT title, row, relation, text,
-                       CASE WHEN kind = 'plain' THEN plain(text)
-                            ELSE coalesce((SELECT fold(known.page) FROM known WHERE known.family = cell.family
-                                           AND known.kind = cell.kind AND known.word = word(text)),
-                                          nullif(fold(page), ''), word(text)) END AS value
+                       CASE WHEN kind = 'plain' THEN 'plain ' || plain(text)
+                            ELSE 'page ' || coalesce(
+                                (SELECT fold(known.page) FROM known WHERE known.family = cell.family
+                                 AND known.kind = cell.kind AND known.word = word(text)),
+                                nullif(fold(page), ''), word(text)) END AS value
                 FROM cell;
             CREATE TABLE listed AS
                 SELECT title, row, value AS entity, text, list.kind, list.domain
@@ -131,18 +134,14 @@ class Checker:
         sql = "SELECT entity, row FROM listed WHERE title = ?"
         bound: list[str | int] = [query.sources[variable][source]]
         for owner, position, relation, obj in query.tests:
-            if (owner, position) != (variable, source) or obj not in joins and obj.startswith("V@"):
+            if (owner, position) != (variable, source) or (obj not in joins and obj.startswith("V@")):
                 continue
-            constant = joins.get(obj) or obj[2:]
-            years = re.fullmatch(r"(\d{4})\.\.(\d{4})", constant)
-            test = "value IN (fold(?), plain(?))"
-            if years:
-                test = "trim(text) GLOB '[0-9][0-9][0-9][0-9]' AND CAST(text AS INTEGER) BETWEEN ? AND ?"
+            test, constants = _test(obj, joins)
             sql += (
                 " AND EXISTS (SELECT 1 FROM fact WHERE fact.title = listed.title AND fact.row = listed.row"
                 f" AND relation = ? AND {test})"
             )
-            bound += [relation, *(map(int, years.groups()) if years else [constant, constant])]
+            bound += [relation, *constants]
         found: dict[str, list[int]] = {}
         for entity, row in self._db.execute(sql + " ORDER BY row", bound):
             found.setdefault(entity, []).append(row)
@@ -183,13 +182,13 @@ class Checker:
         group = self._db.execute(
             "SELECT kind, domain FROM listed WHERE title = ? LIMIT 1", (query.sources[anchor][0],)
         ).fetchone()
-        clues = [(relation, obj[2:]) for variable, _, relation, obj in query.tests if variable == anchor and obj[:2] == "C@"]
+        clues = [
+            (relation, obj[2:]) for variable, _, relation, obj in query.tests if variable == anchor and obj[:2] == "C@"
+        ]
         if len(clues) < 2:
             raise _Refuted("fewer than two clues")
-        sql = " INTERSECT ".join(
-            ["SELECT entity FROM listed JOIN fact USING (title, row) WHERE relation = ? AND value IN (fold(?), plain(?)) AND listed.kind = ? AND domain = ?"]
-            * len(clues)
-        )
+        fits = f"FROM listed JOIN fact USING (title, row) WHERE relation = ? AND {_IS} AND kind = ? AND domain = ?"
+        sql = " INTERSECT ".join([f"SELECT entity {fits}"] * len(clues))
         bound = [part for relation, value in clues for part in (relation, value, value, *group)]
         return {entity for (entity,) in self._db.execute(sql, bound)}
 
@@ -204,11 +203,14 @@ class Checker:
         ]
         group = self._db.execute("SELECT kind, domain FROM listed WHERE title = ? LIMIT 1", (titles[0],)).fetchone()
         candidates = self._db.execute(
-            "SELECT DISTINCT title FROM listed WHERE entity = ? AND kind = ? AND domain = ? ORDER BY title", (entity, *group)
+            "SELECT DISTINCT title FROM listed WHERE entity = ? AND kind = ? AND domain = ? ORDER BY title",
+            (entity, *group),
         ).fetchall()
         fitting: list[list[str]] = [[] for _ in titles]
         for (title,) in candidates:
-            known = {relation for (relation,) in self._db.execute("SELECT relation FROM knows WHERE title = ?", (title,))}
+            known = {
+                relation for (relation,) in self._db.execute("SELECT relation FROM knows WHERE title = ?", (title,))
+            }
             put = query._replace(sources={variable: [title] * len(titles) for variable in query.sources})
             for source in range(len(titles)):
                 if needed[source] <= known and entity in self._rows(put, anchor, source, {}):
@@ -225,14 +227,17 @@ class Checker:
         operands = [self._rows(query, query.subject, s, joins) for s in range(len(query.sources[query.subject]))]
         return {
             entity: [
-                set(self._said(query.sources[query.subject][s], operands[s][entity], relation)) for s, relation in query.asked
+                set(self._said(query.sources[query.subject][s], operands[s][entity], relation))
+                for s, relation in query.asked
             ]
             for entity in set.intersection(*(set(rows) for rows in operands))
         }
 
     # --------------------------------------------------------------------------------------------------- comparison
 
-    def _check_members(self, task: Task, query: _Query, operands: Sequence[dict[str, list[int]]], answer: set[str]) -> None:
+    def _check_members(
+        self, task: Task, query: _Query, operands: Sequence[dict[str, list[int]]], answer: set[str]
+    ) -> None:
         """Layer 2: of every source exactly its members, and final exactly those of the answer."""
         names = [target for target in task.targets if target.layer == 2]
         for title, operand in zip(query.sources[query.subject], operands, strict=True):
@@ -256,7 +261,9 @@ class Checker:
             for (text,) in self._db.execute("SELECT text FROM listed WHERE title = ? AND row = ?", (title, row))
         }
 
-    def _check_cells(self, task: Task, query: _Query, operands: Sequence[dict[str, list[int]]], answer: set[str]) -> None:
+    def _check_cells(
+        self, task: Task, query: _Query, operands: Sequence[dict[str, list[int]]], answer: set[str]
+    ) -> None:
         """Layer 3 and the answer rows: of every answer exactly what the sources say, equal values once."""
         titles = query.sources[query.subject]
         if len(task.answer.columns) != 1 + len(query.asked):
@@ -280,6 +287,17 @@ class Checker:
             _check_targets(query, task.answer.columns[1:], said, cells.pop(name, []))
         if cells:
             raise _Refuted("cells of no answer")
+
+
+def _test(obj: str, joins: Mapping[str, str]) -> tuple[str, list[str | int]]:
+    """The SQL that a fact's value must satisfy, and what it is compared with."""
+    if obj in joins:
+        return "value = ?", [joins[obj]]
+    years = re.fullmatch(r"C@(\d{4})\.\.(\d{4})", obj)
+    if years:
+        bare = "trim(text) GLOB '[0-9][0-9][0-9][0-9]'"
+        return f"{bare} AND CAST(text AS INTEGER) BETWEEN ? AND ?", [int(years[1]), int(years[2])]
+    return _IS, [obj[2:], obj[2:]]
 
 
 def _check_row(said: Sequence[Said], rows: Sequence[tuple[str, ...]]) -> None:

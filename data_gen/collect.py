@@ -41,8 +41,8 @@ def collect(
 ) -> Collected:
     """Runs `batch.rollouts` episodes of each task and filters them.
 
-    Writes into `folder`: `trajectories.jsonl.gz` (all) with its scores, `kept.jsonl.gz` (to train on) and `filter.json`.
-    A run that was interrupted goes on where it was.
+    Writes into `folder`: `trajectories.jsonl.gz` (all) with its scores, `kept.jsonl.gz` (to train on) and
+    `filter.json`. A run that was interrupted goes on where it was.
 
     Raises:
       DataError: as `agent.batch.run_episodes`.

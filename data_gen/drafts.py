@@ -4,41 +4,105 @@ A draft is an expression in words and in triples; nothing in it is an answer. Dr
 they say, never by a running random generator: a change in one table leaves the choices made for others as they are.
 """
 
+import dataclasses
+import functools
 import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from data_gen.expressions import LISTED, NAME, Ref, relation_name, satisfies, year_range
 from webleaper_jax.records import Member, Table, Tree, Triple, Value
 
 _YEAR = re.compile(r"1[0-9]{3}|20[0-9]{2}")
 _MAX_VALUE = 40  # characters of a value that a question states
-T = TypeVar("T")
 
 
-class Source(NamedTuple):
-    """A tree and its names.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Source:
+    """A tree, its names, and what is looked up in it again and again.
 
     `page` is the unique title of its table, which questions quote. `title` is what triples and targets call it: the
     same, but for a table with two trees, whose second one adds its key column (`Winners [Title]`). `column` is the
-    key's header where a question must name it, else empty.
+    key's header where a question must name it, else empty. `parts` is, for each row of the table, the part of its page
+    in the offline web that shows it (empty where that is not known). `headers` are the table's.
     """
 
     tree: Tree
     title: str
     page: str
     column: str = ""
+    parts: tuple[int, ...] = ()
+    headers: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def labels(self) -> dict[str, str]:
+        """What a question about this tree alone calls its key (`name`) and its relations: the table's own headers, in
+        small letters, where they are usable and tell the columns apart."""
+        columns = {NAME: self.tree.key.column, **{r.name: r.column for r in self.tree.relations}}
+        labels = {name: self.headers[column].casefold() if self.headers else name for name, column in columns.items()}
+        usable = all(label.strip() and "|" not in label for label in labels.values())
+        return labels if usable and len(set(labels.values())) == len(labels) else {name: name for name in columns}
 
     @property
     def quoted(self) -> str:
         return f'"{self.page}"' + (f" (column {self.column})" if self.column else "")
 
+    @functools.cached_property
+    def facts(self) -> dict[str, dict[str, list[Value]]]:
+        """entity -> relation name -> values."""
+        found: dict[str, dict[str, list[Value]]] = {}
+        for member in self.tree.members:
+            own = found[member.entity] = defaultdict(list)
+            for value in member.values:
+                own[self.tree.relations[value.relation].name].append(value)
+        return {entity: dict(own) for entity, own in found.items()}
 
-def make_sources(tables: Iterable[Table], trees: Iterable[Tree], titles: Mapping[str, str]) -> list[Source]:
-    """Names the trees; `titles` gives each table id its unique title."""
+    @functools.cached_property
+    def members(self) -> dict[str, Member]:
+        return {member.entity: member for member in self.tree.members}
+
+    @functools.cached_property
+    def conditions(self) -> "list[Condition]":
+        return conditions(self)
+
+    def has(self, relation: str) -> bool:
+        return any(known.name == relation for known in self.tree.relations)
+
+    def values(self, entity: str, relation: str) -> list[Value]:
+        return self.facts[entity].get(relation, [])
+
+    def said(self, entity: str, relation: str) -> set[str]:
+        """The canonical values, without case: links to one page are written in several ways."""
+        return {value.entity.casefold() for value in self.values(entity, relation)}
+
+    def busiest_part(self, cells: Mapping[str, int]) -> int:
+        """How many cells at least stand on one part of the table's page.
+
+        Args:
+          cells: entity -> its cells, the name among them; only those of entities with a single row are counted in full.
+        """
+        shown: Counter[int] = Counter()
+        for entity, count in cells.items():
+            rows = self.members[entity].rows if self.parts else ()
+            for part in {self.parts[row] for row in rows}:
+                shown[part] += count if len(rows) == 1 else 1
+        return max(shown.values(), default=0)
+
+
+def make_sources(
+    tables: Iterable[Table],
+    trees: Iterable[Tree],
+    titles: Mapping[str, str],
+    parts: Mapping[str, tuple[int, ...]] | None = None,
+) -> list[Source]:
+    """Names the trees.
+
+    Args:
+      titles: table id -> its unique title.
+      parts: unique title -> the part of its page that shows each row.
+    """
     headers = {table.id: table.columns for table in tables}
     trees_of: dict[str, list[Tree]] = defaultdict(list)
     for tree in trees:
@@ -49,7 +113,8 @@ def make_sources(tables: Iterable[Table], trees: Iterable[Tree], titles: Mapping
         for position, tree in enumerate(own):
             column = headers[table_id][tree.key.column]
             title = f"{page} [{column}]" if position else page
-            sources.append(Source(tree, title, page, column if len(own) > 1 else ""))
+            named = column if len(own) > 1 else ""
+            sources.append(Source(tree, title, page, named, (parts or {}).get(page, ()), headers[table_id]))
     return sources
 
 
@@ -61,18 +126,20 @@ class Condition(NamedTuple):
     text: str
     members: frozenset[str]
 
+    def __str__(self) -> str:
+        return f"{self.relation}: {self.constant}"
+
 
 class Draft(NamedTuple):
-    """A task before it is evaluated. `size` is the number of cells that R_all should come to."""
+    """A task not yet evaluated. `columns` is what the question calls each relation asked for; `key`, the members."""
 
     variant: Literal["basic", "union", "reverse_union"]
     sources: tuple[Source, ...]
     triples: tuple[Triple, ...]
     columns: Mapping[Ref, str]
     question: str
-    size: int
     anchor: str = ""
-    notes: tuple[str, ...] = ()
+    key: str = NAME
 
 
 def rank(seed: int, *parts: object) -> int:
@@ -80,34 +147,56 @@ def rank(seed: int, *parts: object) -> int:
     return int.from_bytes(hashlib.blake2b(repr((seed, parts)).encode(), digest_size=8).digest(), "big")
 
 
-def in_turn(drafts: Iterable[Draft], small: tuple[int, int], seed: int) -> Iterator[Draft]:
-    """Yields the drafts, those of a size within `small` and the others in turn, the largest of all first."""
-    ordered = sorted(drafts, key=lambda d: rank(seed, d.question))
-    fits = [d for d in ordered if small[0] <= d.size <= small[1]]
-    others = sorted((d for d in ordered if not small[0] <= d.size <= small[1]), key=lambda d: -d.size)
-    others[1:] = sorted(others[1:], key=lambda d: rank(seed, d.question))
-    for pair in zip_longest(others, fits):
-        yield from (draft for draft in pair if draft is not None)
+class Wanted(NamedTuple):
+    """What drafts are looked for: `small` sizes (cells of R_all, from and to) and larger ones in turn, and of none may
+    one part of a page show more than `max_share`; `seed` orders them."""
+
+    small: tuple[int, int] = (9, 30)
+    max_share: float = 0.4
+    seed: int = 0
+
+
+class Candidate(NamedTuple):
+    """A draft not yet written: its R_all in cells, how many of them one page part shows at least, and what it is.
+
+    `name` says what it is in words, for a seeded order that is the same on every machine.
+    """
+
+    size: int
+    shown: int
+    name: str
+    what: tuple[Any, ...]
+
+
+def in_turn(
+    candidates: Iterable[Candidate], wanted: Wanted, *names: str, small_first: int, most_small: int
+) -> Iterator[tuple[Any, ...]]:
+    """Yields what the candidates are, `small_first` small ones before each larger one, at most `most_small` of them.
+
+    The largest of all comes first of the larger ones, the rest in a seeded order that favours size. Tinier ones are
+    left out, and so are those of which one part of a page shows more than `wanted.max_share`.
+    """
+    fair = [c for c in candidates if c.shown <= wanted.max_share * c.size and c.size >= wanted.small[0]]
+    order = {c.name: rank(wanted.seed, *names, c.name) for c in fair}
+    fair.sort(key=lambda c: order[c.name])
+    fits = [c.what for c in fair if c.size <= wanted.small[1]][:most_small]
+    larger = [c for c in fair if c.size > wanted.small[1]]
+    largest = max((c.size for c in larger), default=0)
+    larger.sort(key=lambda c: (c.size != largest, order[c.name] / c.size**2))
+    for turn in range(max(len(fits), len(larger))):
+        yield from fits[turn * small_first : (turn + 1) * small_first]
+        yield from (c.what for c in larger[turn : turn + 1])
 
 
 # -------------------------------------------------------------------------------------------------------- attributes
 
 
-def values_by_relation(member: Member, tree: Tree) -> dict[str, list[Value]]:
-    """relation name -> what the member has of it."""
-    found: dict[str, list[Value]] = defaultdict(list)
-    for value in member.values:
-        found[tree.relations[value.relation].name].append(value)
-    return found
-
-
-def askable(tree: Tree, entities: frozenset[str], fill: float = 0.5) -> list[str]:
+def askable(source: Source, entities: frozenset[str], fill: float = 0.5) -> list[str]:
     """The relations that are filled in for at least a share `fill` of the entities, in column order."""
     filled: Counter[str] = Counter()
-    for member in tree.members:
-        if member.entity in entities:
-            filled.update(values_by_relation(member, tree).keys())
-    return [r.name for r in tree.relations if filled[r.name] >= max(1, fill * len(entities))]
+    for entity in entities:
+        filled.update(source.facts[entity].keys())
+    return [r.name for r in source.tree.relations if filled[r.name] >= max(1, fill * len(entities))]
 
 
 def subsets(names: Sequence[str], most: int, few: int, seed: int) -> list[tuple[str, ...]]:
@@ -122,20 +211,20 @@ def subsets(names: Sequence[str], most: int, few: int, seed: int) -> list[tuple[
 # -------------------------------------------------------------------------------------------------------- conditions
 
 
-def conditions(tree: Tree, least: int = 4, most_share: float = 0.8) -> list[Condition]:
+def conditions(source: Source, least: int = 4, most_share: float = 0.8) -> list[Condition]:
     """The stated limits that leave at least `least` members and at most a share of all, in column order.
 
     Values that several members have, and windows of 10, 20 and 40 years over relations of bare years. Members with
     some values inside and some outside a limit rule it out: it would not be clear which of their rows are meant.
     """
     found = []
-    for relation in tree.relations:
-        values = {m.entity: values_by_relation(m, tree).get(relation.name, []) for m in tree.members}
+    for relation in source.tree.relations:
+        values = {entity: source.values(entity, relation.name) for entity in source.facts}
         for constant, text in _constants(relation.type, [v for said in values.values() for v in said]):
             fits = {entity: [satisfies(v, constant) for v in said] for entity, said in values.items()}
             members = frozenset(entity for entity, flags in fits.items() if any(flags))
             clear = all(all(flags) for flags in fits.values() if any(flags))
-            if clear and least <= len(members) <= most_share * len(tree.members):
+            if clear and least <= len(members) <= most_share * len(source.facts):
                 found.append(Condition(relation.name, constant, text, members))
     return found
 
@@ -173,13 +262,19 @@ def asked(variable: str, refs: Iterable[Ref], titles: Sequence[str]) -> list[Tri
     return [Triple(variable, name, f"?{name}") for name in names]
 
 
-def short_labels(titles: Sequence[str]) -> list[str]:
-    """Short names for sources: the first part of their titles in which they differ, else the whole titles."""
-    parts = [[p.strip() for p in re.split(r": | -- | > ", title)] for title in titles]
-    labels = []
-    for position, own in enumerate(parts):
-        others = [set(other) for other_position, other in enumerate(parts) if other_position != position]
-        differing = [part for part in own if part and not any(part in other for other in others)]
-        label = re.sub(r"^List of (the )?", "", differing[0]) if differing else titles[position]
-        labels.append(label if not any(label in other for other in others) else titles[position])
-    return labels
+def short_labels(titles: Sequence[str]) -> tuple[str, str]:
+    """Short names for two titles: the first part in which they differ, without the words that it begins or ends alike.
+
+    "2009 Tippeligaen: Teams" and "2013 Tippeligaen: Stadiums" are `2009` and `2013`.
+    """
+    parts = [[p.strip() for p in re.split(r": | -- | > ", title) if p.strip()] for title in titles]
+    firsts = [next((part for part in own if part not in other), "") for own, other in (parts, parts[::-1])]
+    words = [re.sub(r"^List of (the )?", "", first).split() for first in firsts]
+    for end in (0, -1):
+        shorter = [list(own) for own in words]
+        while min(map(len, shorter)) > 1 and shorter[0][end] == shorter[1][end]:
+            shorter = [own[1:] if end == 0 else own[:-1] for own in shorter]
+        if min(len(" ".join(own)) for own in shorter) > 2:  # "Round 1" and "Round 12" say more than "1" and "12"
+            words = shorter
+    a, b = (" ".join(own).strip(" ,") for own in words)
+    return (a, b) if a and b and a != b else (titles[0], titles[1])

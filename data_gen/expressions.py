@@ -98,7 +98,7 @@ def parse(triples: Sequence[Triple]) -> Expression:
             raise EvaluationError(f"subject is no variable: {subject}")
         if relation == LISTED:
             sources[subject] = (*sources.get(subject, ()), obj.removeprefix("C@"))
-    conditions: dict[str, tuple[tuple[Ref, str], ...]] = {variable: () for variable in sources}
+    conditions: dict[str, tuple[tuple[Ref, str], ...]] = dict.fromkeys(sources, ())
     asked: list[Ref] = []
     variables: list[str] = []
     for subject, relation, obj in map(_parts, triples):
@@ -180,9 +180,7 @@ def _holds(values: Sequence[Value], constants: frozenset[str]) -> bool:
     return any(fits)
 
 
-def _joined(
-    expression: Expression, join: str, trees: Mapping[str, Tree], anchors: dict[str, str]
-) -> frozenset[str]:
+def _joined(expression: Expression, join: str, trees: Mapping[str, Tree], anchors: dict[str, str]) -> frozenset[str]:
     """The values that a join variable takes from the anchors, each of which must be one entity."""
     found: set[frozenset[str]] = set()
     for variable, sources in expression.sources.items():

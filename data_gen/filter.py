@@ -2,8 +2,8 @@
 
 Three readings of ISE are stored with every score and `ise` chooses one. With the literal reading (n over all steps) and
 the paper's beta of 0.1 the filter hardly ever bites: steps are capped near 100 and n is mostly above 30. Where the
-given beta would drop less than `bite` of the trajectories, beta is set to a quantile of what was found, and the report
-says so. Legacy tasks have no targets: they skip ISR and ISE and are kept by outcome.
+given beta would drop less than the share `bite` of the trajectories that pass ISR, beta is set to a quantile of their
+ISE, and the report says so. Legacy tasks have no targets: they skip ISR and ISE and are kept by outcome.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,22 +16,33 @@ from webleaper_jax.records import Score, Task, Trajectory
 
 IseReading = Literal["ise", "ise_literal", "ise_visits"]
 CELLS = ("isr pass, ise pass", "isr pass, ise fail", "isr fail, ise pass", "isr fail, ise fail")
-REASONS = ("kept", "isr", "ise", "isr and ise", "no answer", "outcome", "not among the best", "unscored", "infrastructure")
+REASONS = (
+    "kept",
+    "isr",
+    "ise",
+    "isr and ise",
+    "no answer",
+    "outcome",
+    "not among the best",
+    "unscored",
+    "infrastructure",
+)
 
 
 class FilterConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Thresholds of the filter.
 
     `beta_quantile` replaces `beta` where `beta` would drop less than the share `bite`; 0 never replaces it.
-    `best_k` keeps at most so many trajectories of a task, the best by F, then ISR, then ISE, then the shortest (0 keeps all).
-    `need_answer` drops trajectories that ended otherwise than by an answer. `min_outcome` is what a legacy task's outcome must exceed.
+    `best_k` keeps at most so many trajectories of a task, the best by F, then ISR, then ISE, then the shortest (0 keeps
+    all). `need_answer` drops trajectories that ended otherwise than by an answer. `min_outcome` is what the outcome of
+    a legacy task must exceed.
     """
 
     alpha: float = 0.3
     beta: float = 0.1
     ise: IseReading = "ise"
     bite: float = 0.05
-    beta_quantile: float = 0.2
+    beta_quantile: float = 0.15
     best_k: int = 0
     need_answer: bool = True
     min_outcome: float = 0.5
@@ -40,8 +51,8 @@ class FilterConfig(msgspec.Struct, frozen=True, kw_only=True):
 class FilterReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the filter did: the beta it used and why, the four cells of ISR and ISE, and the yield by reason.
 
-    `cells` counts every scored trajectory of a WebLeaper task; `reasons` counts every trajectory given, once, under the first reason that
-    applied. `mean_f` is over the kept ones.
+    `cells` counts every scored trajectory of a WebLeaper task; `reasons` counts every trajectory given, once, under the
+    first reason that applied. `mean_f` is over the kept ones.
     """
 
     alpha: float
@@ -70,12 +81,17 @@ class FilterReport(msgspec.Struct, frozen=True, kw_only=True):
         lines = [f"filter: ISR > {self.alpha:g}, {self.ise} > {self.beta:.4g} ({source})"]
         lines += [f"  {cell}: {n} ({n / total:.1%})" for cell, n in self.cells.items() if total]
         lines += [f"  {reason}: {n}" for reason, n in self.reasons.items() if n]
-        lines.append(f"  tasks with a kept trajectory: {self.tasks_kept} of {self.tasks_in}; mean F of the kept: {self.mean_f:.3f}")
+        lines.append(
+            f"  tasks with one kept: {self.tasks_kept} of {self.tasks_in}; mean F of the kept: {self.mean_f:.3f}"
+        )
         return "\n".join(lines)
 
 
 def filter_trajectories(
-    tasks: Iterable[Task], trajectories: Sequence[Trajectory], scores: Iterable[Score], config: FilterConfig | None = None
+    tasks: Iterable[Task],
+    trajectories: Sequence[Trajectory],
+    scores: Iterable[Score],
+    config: FilterConfig | None = None,
 ) -> tuple[list[Trajectory], FilterReport]:
     """Returns the trajectories to train on, in the order given, and what happened to the others.
 
@@ -96,7 +112,7 @@ def filter_trajectories(
         for t in trajectories
         if not t.infrastructure_error and tasks_by_id[t.task_id].origin == "webleaper" and score_of[t.id].scored
     ]
-    beta, beta_from = choose_beta([getattr(score, config.ise) for score in planned], config)
+    beta, beta_from = choose_beta([getattr(s, config.ise) for s in planned if s.isr > config.alpha], config)
     cells = dict.fromkeys(CELLS, 0)
     for score in planned:
         cells[CELLS[2 * (score.isr <= config.alpha) + (getattr(score, config.ise) <= beta)]] += 1
@@ -128,7 +144,7 @@ def filter_trajectories(
 
 
 def choose_beta(values: Sequence[float], config: FilterConfig) -> tuple[float, Literal["config", "quantile"]]:
-    """Returns the beta to use for these ISE values: the configured one where it drops at least the share `bite`."""
+    """Returns the beta to use where these are the ISE values of what passes ISR: the configured one if it bites."""
     if not values or not config.beta_quantile:
         return config.beta, "config"
     if sum(value <= config.beta for value in values) >= config.bite * len(values):

@@ -42,6 +42,14 @@ class Source(NamedTuple):
         return Value(relation=index, text=text, entity=text)
 
 
+class Pivot(NamedTuple):
+    """What was seen of the anchor's pivot: the relation, the text of its cell, and the entity that this means."""
+
+    relation: str
+    text: str
+    entity: str
+
+
 class Known(NamedTuple):
     """The sources of a task in the order in which its expression names them, and the expression."""
 
@@ -66,7 +74,7 @@ class Library:
           DataError: the task was made from other tables or trees.
         """
         expression = parse(task.formalization)
-        titles = list(dict.fromkeys(title for named in expression.sources.values() for title in named))
+        titles = titles_of(expression)
         if len(titles) != len(task.provenance.trees):
             raise DataError(
                 f"task {task.id}, field `provenance.trees`: {len(task.provenance.trees)} trees, but its expression "
@@ -91,14 +99,14 @@ class Library:
 # ---------------------------------------------------------------------------------------------------------- answers
 
 
-def answer_from(known: Known, rows: Sequence[SeenRow], pivot: frozenset[str] | None = None) -> Answer:
+def answer_from(known: Known, rows: Sequence[SeenRow], pivot: str | None = None) -> Answer:
     """The answer that the rows seen allow.
 
-    An entity is answered when every source shows it and what was seen of it meets the conditions. Rows stand in the order
-    in which the first source showed them.
+    An entity is answered when every source shows it and what was seen of it meets the conditions. Rows stand in the
+    order in which the first source showed them.
 
     Args:
-      pivot: for Reverse-Union, the entities of the anchor's pivot value; None (not seen) gives no answer.
+      pivot: for Reverse-Union, the entity of the anchor's pivot value; None (not seen) gives no answer.
     """
     expression = known.expression
     titles = expression.sources[expression.variable]
@@ -115,16 +123,16 @@ def answer_from(known: Known, rows: Sequence[SeenRow], pivot: frozenset[str] | N
     return Answer(columns=known.task.answer.columns, rows=tuple(answer_rows)) if answer_rows else Answer()
 
 
-def pivot_of(known: Known, anchor: str, rows: Sequence[SeenRow]) -> frozenset[str] | None:
+def pivot_of(known: Known, anchor: str, rows: Sequence[SeenRow]) -> Pivot | None:
     """The anchor's pivot value as far as rows about it were seen; None where none was."""
-    for variable, title, ref, join in _joins(known.expression):
-        if variable == known.expression.variable:
-            continue
-        source = _source_called(known, title)
-        for row in rows:
-            text = row.get(source.columns[ref.relation])
-            if row.table == source.title and source.entity(source.named(row)) == anchor and text and join:
-                return frozenset({source.value(ref.relation, text).entity})
+    expression = known.expression
+    for variable, conditions in expression.conditions.items():
+        for ref in [ref for ref, obj in conditions if variable != expression.variable and obj.startswith("V@")]:
+            source = _source_called(known, ref.title)
+            for row in rows:
+                text = row.get(source.columns[ref.relation])
+                if text and row.table == source.title and source.entity(source.named(row)) == anchor:
+                    return Pivot(ref.relation, text, source.value(ref.relation, text).entity)
     return None
 
 
@@ -133,21 +141,17 @@ def shared_names(known: Known, answer: Answer) -> list[str]:
     return list(dict.fromkeys(row[0] for row in answer.rows))
 
 
-def _joins(expression: Expression) -> Iterable[tuple[str, str, Ref, str]]:
-    """(variable, title, relation, join variable) of every condition that is a join."""
-    for variable, conditions in expression.conditions.items():
-        for ref, obj in conditions:
-            if obj.startswith("V@"):
-                yield variable, ref.title, ref, obj
+def titles_of(expression: Expression) -> list[str]:
+    """What an expression calls its tables, each once, in the order in which it names them."""
+    return list(dict.fromkeys(title for titles in expression.sources.values() for title in titles))
 
 
 def _source_called(known: Known, title: str) -> Source:
-    titles = list(dict.fromkeys(t for named in known.expression.sources.values() for t in named))
-    return known.sources[titles.index(title)]
+    return known.sources[titles_of(known.expression).index(title)]
 
 
 def _by_entity(
-    known: Known, title: str, source: Source, rows: Sequence[SeenRow], pivot: frozenset[str] | None
+    known: Known, title: str, source: Source, rows: Sequence[SeenRow], pivot: str | None
 ) -> dict[str, list[SeenRow]]:
     """The rows seen of a source by entity, those that meet its conditions, in reading order."""
     groups: dict[str, list[SeenRow]] = {}
@@ -157,14 +161,14 @@ def _by_entity(
     conditions = known.expression.conditions[known.expression.variable]
     for ref, obj in conditions:
         if ref.title == title:
-            constants = frozenset({obj.removeprefix("C@")}) if obj.startswith("C@") else pivot or frozenset()
-            groups = {entity: own for entity, own in groups.items() if _meets(source, own, ref, constants)}
+            constant = obj.removeprefix("C@") if obj.startswith("C@") else pivot
+            groups = {entity: own for entity, own in groups.items() if _meets(source, own, ref, constant)}
     return groups
 
 
-def _meets(source: Source, rows: Sequence[SeenRow], ref: Ref, constants: frozenset[str]) -> bool:
+def _meets(source: Source, rows: Sequence[SeenRow], ref: Ref, constant: str | None) -> bool:
     values = [source.value(ref.relation, text) for text in _texts(source, rows, ref)]
-    return any(satisfies(value, constant) for value in values for constant in constants)
+    return constant is not None and any(satisfies(value, constant) for value in values)
 
 
 def _texts(source: Source, rows: Sequence[SeenRow], ref: Ref) -> list[str]:

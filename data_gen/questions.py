@@ -8,22 +8,22 @@ from collections.abc import Sequence
 from data_gen.drafts import rank
 
 BASIC = (
-    'List all {nouns} in {title}{where}. Columns: {columns}.',
-    'Which {nouns} are in {title}{where}? Give {columns}.',
-    'Make a table of every {noun} in {title}{where}: {columns}.',
-    'Find each {noun} listed in {title}{where}. Answer with {columns}.',
-    'Give {columns} for all {nouns} in {title}{where}.',
-    'Collect the {nouns} of {title}{where}. Columns wanted: {columns}.',
-    'What are the {nouns} in {title}{where}? Table: {columns}.',
-    'Go through {title} and note each {noun}{where}: {columns}.',
+    "List all {nouns} in {title}{where}. Columns: {columns}.",
+    "Which {nouns} are in {title}{where}? Give {columns}.",
+    "Make a table of every {noun} in {title}{where}: {columns}.",
+    "Find each {noun} listed in {title}{where}. Answer with {columns}.",
+    "Give {columns} for all {nouns} in {title}{where}.",
+    "Collect the {nouns} of {title}{where}. Columns wanted: {columns}.",
+    "What are the {nouns} in {title}{where}? Table: {columns}.",
+    "Go through {title} and note each {noun}{where}: {columns}.",
 )
 UNION = (
-    'Which {nouns} are in both {a}{where_a} and {b}{where_b}? Columns: {columns}.',
-    'List every {noun} that is in {a}{where_a} and also in {b}{where_b}. Give {columns}.',
-    'Find the {nouns} common to {a}{where_a} and {b}{where_b}. Columns wanted: {columns}.',
-    'Compare {a}{where_a} with {b}{where_b}: which {nouns} are in both? Table: {columns}.',
-    'Each {noun} of {a}{where_a} that {b}{where_b} lists too: give {columns}.',
-    'Make a table of the {nouns} shared by {a}{where_a} and {b}{where_b}: {columns}.',
+    "Which {nouns} are in both {a}{where_a} and {b}{where_b}? Columns: {columns}.",
+    "List every {noun} that is in {a}{where_a} and also in {b}{where_b}. Give {columns}.",
+    "Find the {nouns} common to {a}{where_a} and {b}{where_b}. Columns wanted: {columns}.",
+    "Compare {a}{where_a} with {b}{where_b}: which {nouns} are in both? Table: {columns}.",
+    "Each {noun} of {a}{where_a} that {b}{where_b} lists too: give {columns}.",
+    "Make a table of the {nouns} shared by {a}{where_a} and {b}{where_b}: {columns}.",
 )
 REVERSE_UNION = (
     "A first list has a {noun} with {clues_a}; a second list has the same {noun} with {clues_b}. "
@@ -134,6 +134,8 @@ def reverse_union_question(
     noun, plural = nouns(kind, domain)
     clues_a, clues_b = (" and ".join(f"{relation} {text}" for relation, text in own) for own in clues)
     template = REVERSE_UNION[rank(seed, "reverse", clues_a, clues_b, pivot, tuple(columns)) % len(REVERSE_UNION)]
+    if noun[0] in "aeiou":
+        template = template.replace(" a {noun}", " an {noun}")
     return template.format(
         noun=noun, nouns=plural, clues_a=clues_a, clues_b=clues_b, pivot=pivot, columns=" | ".join(columns)
     )

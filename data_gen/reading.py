@@ -64,10 +64,10 @@ def read_table_rows(page: PagePart) -> list[SeenRow]:
     """Returns the rows of a table page; its first line names the columns. Rows that were cut short are left out."""
     if not page.lines:
         return []
-    columns = page.lines[0].split(_SEPARATOR)
+    columns = _split(page.lines[0])
     rows = []
     for line in page.lines[1:]:
-        cells = [cell.strip() for cell in line.split(_SEPARATOR)]
+        cells = _split(line)
         if len(cells) == len(columns):
             rows.append(SeenRow(page.title, tuple(zip(columns, cells, strict=True))))
     return rows
@@ -82,3 +82,9 @@ def read_entity_rows(page: PagePart) -> list[SeenRow]:
         if cells:
             rows.append(SeenRow(table, cells))
     return rows
+
+
+def _split(line: str) -> list[str]:
+    """The cells of a line; a first cell `#` stands as `#|`, since `# ` would begin a heading."""
+    line = f"# {line[1:]}" if line.startswith("#|") else line
+    return [cell.strip() for cell in line.split(_SEPARATOR)]

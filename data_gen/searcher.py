@@ -4,8 +4,8 @@ It is a script, not a model, and is called so wherever its trajectories are show
 about (`data_gen.known`), writes its calls as text, and learns everything else from observations: addresses from search
 results, the next part of a page from its `next:` line, cells from the pages. What it answers is what it has seen.
 
-Every rollout draws a plan from its seed: which detours it makes and where. Thoughts are short, so that a small policy can
-learn them.
+Every rollout draws a plan from its seed: which detours it makes and where. Thoughts are short, so that a small policy
+can learn them.
 """
 
 import random
@@ -13,12 +13,13 @@ from collections.abc import Generator, Iterable, Sequence
 
 import msgspec
 
-from data_gen.known import Known, Library, answer_from, pivot_of, shared_names
+from data_gen.expressions import Ref
+from data_gen.known import Known, Library, Source, answer_from, pivot_of, shared_names, titles_of
 from data_gen.reading import Hit, PagePart, SeenRow, read_entity_rows, read_hits, read_pages, read_table_rows
 from webleaper_jax.agent.engine import Completion, Request
 from webleaper_jax.agent.protocol import format_answer, format_call
 from webleaper_jax.agent.render import ANSWER, ANSWER_END, THINK, THINK_END
-from webleaper_jax.records import Answer, Table, Task, Tree, Value
+from webleaper_jax.records import Answer, Table, Task, Tree
 
 # a script says a turn and is sent the observations of its calls, joined by line breaks
 Script = Generator[str, str, None]
@@ -32,9 +33,11 @@ class SearcherConfig(msgspec.Struct, frozen=True, kw_only=True):
       repeated_search: the first good search is made again.
       useless_visit: a result that holds no rows is opened before the table.
       skip_page: one of a table's parts is left out.
-      early_stop: answers after at most `early_parts` parts, drawn from 0 to that.
-      wander: a searcher that cannot decide: before each part it searches or opens something useless, with `wander_again`.
-      list_shared: a thought lists the names that the tables share before a Union is answered.
+      early_stop: answers after the first part that it reads.
+      give_up: answers before it reads any.
+      wander: a searcher that cannot decide: before each part it searches or opens something useless, with probability
+        `wander_again`.
+      list_shared: the last thought lists the names that the tables share, before a Union or Reverse-Union is answered.
       max_calls: answers when so many calls were made.
     """
 
@@ -42,8 +45,8 @@ class SearcherConfig(msgspec.Struct, frozen=True, kw_only=True):
     repeated_search: float = 0.06
     useless_visit: float = 0.12
     skip_page: float = 0.08
-    early_stop: float = 0.25
-    early_parts: int = 1
+    early_stop: float = 0.2
+    give_up: float = 0.06
     wander: float = 0.12
     wander_again: float = 0.8
     list_shared: bool = False
@@ -51,8 +54,8 @@ class SearcherConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The detours of one rollout. `most_parts` is how many parts of tables are read at most, `skipped` the place of the part
-    left out among a table's parts (0: none)."""
+    """The detours of one rollout. `most_parts` is how many parts of tables are read at most, `skipped` the place of the
+    part left out among a table's parts (0: none)."""
 
     poor_query: bool
     repeated_search: bool
@@ -69,7 +72,11 @@ class ScriptedSearcher:
     tokenizer = None
 
     def __init__(
-        self, tasks: Iterable[Task], tables: Iterable[Table], trees: Iterable[Tree], config: SearcherConfig | None = None
+        self,
+        tasks: Iterable[Task],
+        tables: Iterable[Table],
+        trees: Iterable[Tree],
+        config: SearcherConfig | None = None,
     ):
         """Takes the tasks, and the cleaned tables and the trees that they were made from.
 
@@ -117,14 +124,13 @@ class _Search:
         self.opened: set[str] = set()
         self.calls = 0
         self.parts_read = 0
-        self.anchor = ""
 
     def script(self) -> Script:
         """Finds the tables, reads their parts, and answers."""
         addresses = yield from self._find_tables()
         for number, source in enumerate(self.known.sources):
             if source.title in addresses:
-                yield from self._read_table(addresses[source.title], "open" if number == 0 else "other table")
+                yield from self._read_table(addresses[source.title], "open" if number == 0 else "other")
         yield self._answer()
 
     # ------------------------------------------------------------------------------------------------------ finding
@@ -133,7 +139,7 @@ class _Search:
         """Searches until every source's page is among the results; returns title -> address of those found."""
         titles = [source.title for source in self.known.sources]
         if self.plan.poor_query:
-            yield from self._search("search", [self._poor_query()])
+            yield from self._search("find", [self._poor_query()])
         if self.known.task.variant == "reverse_union":
             titles = yield from self._find_titles()
         found: dict[str, str] = {}
@@ -145,45 +151,86 @@ class _Search:
                 break
             again = 2 if attempt == 0 and self.plan.repeated_search else 1
             for _ in range(again):
-                yield from self._search("find the table" if len(titles) == 1 else "find the tables", queries)
+                yield from self._search(self._pivot_thought() or "find", queries)
                 found |= {hit.title: hit.url for hit in self.hits if hit.title in wanted}
         if self.plan.useless_visit:
             yield from self._useless_visit()
         return found
 
     def _find_titles(self) -> Generator[str, str, list[str]]:
-        """Reverse-Union: finds the anchor by its clues and reads on its page which tables it stands in."""
+        """Reverse-Union: finds the anchor by its clues, and on the pages about it the tables that it stands in.
+
+        The page read is the anchor's own if the search lists it, else those of the clues (a stadium's page says which
+        team plays there); a table that these do not name is looked for on the anchor's page, by the name just read.
+        """
         clues = self._clues()
-        sources = {source.title for source in self.known.sources}
-        seen: set[str] = set()
-        for queries in (["; ".join(clues)], clues, clues[:1], clues[1:]):
-            yield from self._search("find the clues", queries)
-            for hit in [hit for hit in self.hits if self._is_anchor(hit)][:1]:
-                self.anchor = self.known.task.provenance.anchor
-                pages = yield from self._visit("who is it", hit.url)
-                while pages and not sources <= {row.table for row in self.rows} and pages[-1].following:
-                    pages = yield from self._visit("next page", pages[-1].following)
-                seen = {row.table for row in self.rows}
-            if self.anchor:
+        for queries in dict.fromkeys([("; ".join(clues),), tuple(clues)]):
+            yield from self._search("clues", queries)
+            yield from self._read_about(self._leads())
+            if self._anchor_rows():
                 break
-        return [source.title for source in self.known.sources if source.title in seen]
+        named = {source.named(row) for source in self.known.sources for row in self._anchor_rows()} - {""}
+        if named and len(self._tables_found()) < len(self.known.sources):
+            yield from self._search("who", [min(named)])
+            yield from self._read_about([hit for hit in self.hits if self._is_anchor(hit)][:1])
+        return self._tables_found()
+
+    def _leads(self) -> list[Hit]:
+        """Results that tell about the anchor: its own page, else the pages of the clues' values."""
+        values = {obj.removeprefix("C@") for _, conditions in self._clue_conditions() for _, obj in conditions}
+        return [hit for hit in self.hits if self._is_anchor(hit)][:1] or [
+            hit for hit in self.hits if hit.title in values
+        ]
+
+    def _read_about(self, hits: Sequence[Hit]) -> Script:
+        """Opens pages, of each a few parts at most, until every source's title was read beside the anchor."""
+        for hit in hits:
+            url = hit.url
+            for _ in range(4 if self._is_anchor(hit) else 2):
+                if url and self._may_call() and len(self._tables_found()) < len(self.known.sources):
+                    pages = yield from self._visit("who" if url == hit.url else "next", url)
+                    url = pages[-1].following if pages else ""
+
+    def _anchor_rows(self) -> list[SeenRow]:
+        """The rows seen that speak of the anchor."""
+        anchor = self.known.task.provenance.anchor
+        sources = {source.title: source for source in self.known.sources}
+        return [
+            row
+            for row in self.rows
+            if row.table in sources and sources[row.table].entity(sources[row.table].named(row)) == anchor
+        ]
+
+    def _tables_found(self) -> list[str]:
+        found = {row.table for row in self._anchor_rows()}
+        return [source.title for source in self.known.sources if source.title in found]
 
     def _is_anchor(self, hit: Hit) -> bool:
         return any(source.entity(hit.title) == self.known.task.provenance.anchor for source in self.known.sources)
 
+    def _pivot_thought(self) -> str:
+        """Reverse-Union: what was read of the anchor's pivot, as `silver 0`; empty where nothing was."""
+        pivot = pivot_of(self.known, self.known.task.provenance.anchor, self.rows)
+        return f"{pivot.relation} {pivot.text}" if pivot else ""
+
     def _clues(self) -> list[str]:
         """The clues as the question words them, those of each list as one query."""
+        question = self.known.task.question
+        return [
+            " and ".join(
+                f"{ref.relation} {_wording(question, source.tree, obj.removeprefix('C@'))}" for ref, obj in clues
+            )
+            for source, clues in self._clue_conditions()
+        ]
+
+    def _clue_conditions(self) -> list[tuple[Source, list[tuple[Ref, str]]]]:
+        """What is said of the anchor, by source."""
         expression = self.known.expression
-        clues: list[str] = []
-        for source in self.known.sources:
-            facts = [
-                f"{ref.relation} {_wording(self.known.task.question, source.tree, obj.removeprefix('C@'))}"
-                for variable, conditions in expression.conditions.items()
-                for ref, obj in conditions
-                if variable != expression.variable and obj.startswith("C@") and ref.title in _titles_of(self.known, source.title)
-            ]
-            clues += [" and ".join(facts)] if facts else []
-        return clues
+        anchors = [own for variable, own in expression.conditions.items() if variable != expression.variable]
+        stated = [(ref, obj) for own in anchors for ref, obj in own if obj.startswith("C@")]
+        by_source = zip(titles_of(expression), self.known.sources, strict=True)
+        clues = [(source, [(ref, obj) for ref, obj in stated if ref.title == title]) for title, source in by_source]
+        return [(source, own) for source, own in clues if own]
 
     def _poor_query(self) -> str:
         """A vague query: what is asked for, not where it stands."""
@@ -204,14 +251,14 @@ class _Search:
             if not pages:
                 return
             self.parts_read += 1
-            thought, url, place = "next page", pages[-1].following, place + 1
+            thought, url, place = "next", pages[-1].following, place + 1
             if place == self.plan.skipped and pages[-1].part + 1 < pages[-1].parts:
                 url = f"{url.rpartition('=')[0]}={pages[-1].part + 2}"
 
     def _wander(self) -> Script:
         """Something useless: a search made before, or a page without rows."""
         if self.rng.random() < 0.5:
-            yield from self._search("search", [self._poor_query()])
+            yield from self._search("find", [self._poor_query()])
         else:
             yield from self._useless_visit()
 
@@ -245,8 +292,8 @@ class _Search:
     # ---------------------------------------------------------------------------------------------------- answering
 
     def _answer(self) -> str:
-        pivot = pivot_of(self.known, self.anchor, self.rows) if self.anchor else None
-        answer = answer_from(self.known, self.rows, pivot)
+        pivot = pivot_of(self.known, self.known.task.provenance.anchor, self.rows)
+        answer = answer_from(self.known, self.rows, pivot.entity if pivot else None)
         thought = "done"
         if self.config.list_shared and len(self.known.sources) > 1 and answer.rows:
             thought = "both: " + ", ".join(shared_names(self.known, answer))
@@ -256,14 +303,14 @@ class _Search:
 def draw_plan(config: SearcherConfig, rng: random.Random) -> Plan:
     """Draws the detours of one rollout; always the same number of draws, so that plans depend on the seed alone."""
     poor, repeated, useless, wander, skip, stop = (rng.random() for _ in range(6))
-    skipped, parts = rng.choice((2, 3)), rng.randint(0, config.early_parts)
+    skipped = rng.choice((2, 3))
     return Plan(
         poor_query=poor < config.poor_query,
         repeated_search=repeated < config.repeated_search,
         useless_visit=useless < config.useless_visit,
         wander=wander < config.wander,
         skipped=skipped if skip < config.skip_page else 0,
-        most_parts=parts if stop < config.early_stop else 10**9,
+        most_parts=0 if stop < config.give_up else 1 if stop < config.give_up + config.early_stop else 10**9,
     )
 
 
@@ -275,17 +322,7 @@ def _format(answer: Answer) -> str:
     return format_answer(answer) if answer.rows else ""
 
 
-def _titles_of(known: Known, page_title: str) -> set[str]:
-    """How the expression calls the table whose page has this title."""
-    titles = list(dict.fromkeys(t for named in known.expression.sources.values() for t in named))
-    return {title for title, source in zip(titles, known.sources, strict=True) if source.title == page_title}
-
-
 def _wording(question: str, tree: Tree, constant: str) -> str:
     """A constant as the question writes it."""
-    spellings = {value.text for member in tree.members for value in member.values if _is(value, constant)}
+    spellings = {value.text for member in tree.members for value in member.values if value.entity == constant}
     return max((s for s in spellings if s in question), key=lambda s: (len(s), s), default=constant)
-
-
-def _is(value: Value, constant: str) -> bool:
-    return value.entity == constant

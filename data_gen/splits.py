@@ -16,7 +16,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from webleaper_jax.jsonl import DataError
 from webleaper_jax.records import Split, Table, Tree
@@ -65,12 +65,13 @@ def read_splits(path: pathlib.Path) -> dict[str, Split]:
         raise DataError(f"{path}: not readable as TOML ({error}); mend that line") from None
     splits: dict[str, Split] = {}
     for name, families in lists.items():
-        if name not in get_args(Split)[1:] or not isinstance(families, list):
+        split = next((known for known in SPLITS if known == name), None)
+        if split is None or not isinstance(families, list):
             raise DataError(f"{path}: field `{name}` is no list under one of {', '.join(SPLITS)}; rename or remove it")
         for family in families:
             if family in splits:
                 raise DataError(f"{path}: field `{name}`: family {family!r} is in {splits[family]} already; keep one")
-            splits[family] = name
+            splits[family] = split
     return splits
 
 
@@ -87,81 +88,60 @@ def format_splits(splits: Mapping[str, Split]) -> str:
 # ------------------------------------------------------------------------------------------------------- assignment
 
 
-def assign_families(
-    tables: Mapping[str, int],
-    pairs: Mapping[tuple[str, str], int],
-    *,
-    seed: int = 0,
-    min_heldout: int = 12,
-    restarts: int = 20,
-) -> dict[str, Split]:
-    """Chooses a split for every family by seeded hill climbing (families move or swap while the cost falls).
+Load = Mapping[tuple[str, ...], int]
 
-    The cost is the squared distance of each split's share of families, of tables and of union pairs from `SHARES`,
-    plus the share of pairs lost between splits, plus a penalty for each split with no pair and for each held-out
+
+def assign_families(
+    loads: Sequence[Load], *, seed: int = 0, min_heldout: int = 12, restarts: int = 6, proposals: int = 12_000
+) -> dict[str, Split]:
+    """Chooses a split for every family by seeded hill climbing: a family moves, or two swap, where the cost falls.
+
+    The cost is, summed over the loads, the squared distance of each split's share from `SHARES`, the share lost
+    because its families are in different splits, and 1 for each split that has none of it; and 1 for each held-out
     family short of `min_heldout`.
 
     Args:
-      tables: family -> number of tables.
-      pairs: (family, family) -> number of pairs of tables that can be united, in any order, equal families included.
+      loads: what is to be shared out, as families -> amount: tables of one family, pairs of tables of two, tasks, ...
+        Families are those of the first load.
 
     Raises:
       ValueError: fewer families than needed for four splits.
     """
-    families = sorted(tables)
-    if len(families) < max(len(SPLITS), min_heldout + 3):
+    families = sorted({family for key in loads[0] for family in key})
+    if len(families) < min_heldout + 3:
         raise ValueError(f"{len(families)} families are too few for {len(SPLITS)} splits with {min_heldout} held out")
     rng = random.Random(seed)
     best: tuple[float, dict[str, Split]] | None = None
     for _ in range(restarts):
-        start = {f: rng.choices(SPLITS, [SHARES[s] for s in SPLITS])[0] for f in families}
-        found = _climb(start, tables, pairs, min_heldout, rng)
-        best = found if best is None or found[0] < best[0] - 1e-12 else best
+        splits = {f: rng.choices(SPLITS, [SHARES[s] for s in SPLITS])[0] for f in families}
+        cost = _cost(splits, loads, min_heldout)
+        for _ in range(proposals):
+            first, second = rng.sample(families, 2)
+            moved = (
+                {first: splits[second], second: splits[first]} if rng.random() < 0.5 else {first: rng.choice(SPLITS)}
+            )
+            new = _cost({**splits, **moved}, loads, min_heldout)
+            if new < cost - 1e-12:
+                splits, cost = {**splits, **moved}, new
+        if best is None or cost < best[0] - 1e-12:
+            best = cost, splits
     assert best is not None
     return best[1]
 
 
-def _climb(
-    splits: dict[str, Split],
-    tables: Mapping[str, int],
-    pairs: Mapping[tuple[str, str], int],
-    min_heldout: int,
-    rng: random.Random,
-) -> tuple[float, dict[str, Split]]:
-    families = sorted(splits)
-    cost = _cost(splits, tables, pairs, min_heldout)
-    improved = True
-    while improved:
-        improved = False
-        moves = [{f: s} for f in families for s in SPLITS if s != splits[f]]
-        moves += [{a: splits[b], b: splits[a]} for a, b in combinations(families, 2) if splits[a] != splits[b]]
-        rng.shuffle(moves)
-        for move in moves:
-            changed = {**splits, **move}
-            new = _cost(changed, tables, pairs, min_heldout)
-            if new < cost - 1e-12:
-                splits, cost, improved = changed, new, True
-    return cost, splits
-
-
-def _cost(
-    splits: Mapping[str, Split], tables: Mapping[str, int], pairs: Mapping[tuple[str, str], int], min_heldout: int
-) -> float:
-    families: Counter[Split] = Counter(splits.values())
-    sizes: Counter[Split] = Counter()
-    kept: Counter[Split] = Counter()
-    for family, count in tables.items():
-        sizes[splits[family]] += count
-    for (a, b), count in pairs.items():
-        if splits[a] == splits[b]:
-            kept[splits[a]] += count
-    cost = max(0, min_heldout - families["heldout"]) * 1.0
-    for counts in (families, sizes, kept):
-        total = max(1, counts.total())
-        cost += sum((counts[split] / total - SHARES[split]) ** 2 for split in SPLITS)
-    all_pairs = sum(pairs.values())
-    if all_pairs:
-        cost += 1 - kept.total() / all_pairs + sum(kept[split] == 0 for split in SPLITS)
+def _cost(splits: Mapping[str, Split], loads: Sequence[Load], min_heldout: int) -> float:
+    cost = 1.0 * max(0, min_heldout - sum(split == "heldout" for split in splits.values()))
+    for load in loads:
+        kept = dict.fromkeys(SPLITS, 0)
+        total = 0
+        for families, amount in load.items():
+            total += amount
+            split = splits[families[0]]
+            if all(splits[family] == split for family in families[1:]):
+                kept[split] += amount
+        found = max(1, sum(kept.values()))
+        cost += sum((kept[split] / found - SHARES[split]) ** 2 + (kept[split] == 0) for split in SPLITS)
+        cost += 1 - found / max(1, total)
     return cost
 
 
@@ -176,9 +156,7 @@ class Twins(NamedTuple):
     overlap: float
 
 
-def find_twins(
-    tables: Sequence[Table], trees: Iterable[Tree], split_of: Mapping[str, Split]
-) -> list[Twins]:
+def find_twins(tables: Sequence[Table], trees: Iterable[Tree], split_of: Mapping[str, Split]) -> list[Twins]:
     """Finds tables of different splits that share their rows or their list of entities.
 
     Args:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from data_gen.checker import Checker, Layout
-from data_gen.drafts import Draft, Source, make_sources, rank
+from data_gen.drafts import Draft, Source, Wanted, make_sources, rank
 from data_gen.expressions import EvaluationError, evaluate
 from data_gen.relations import column_relations
 from data_gen.splits import SPLITS, Twins, family_of, find_twins, split_of_family
@@ -22,7 +22,7 @@ from data_gen.tasks_reverse_union import Neighbourhood, reverse_union_drafts
 from data_gen.tasks_union import Pair, overlapping_pairs, union_drafts
 from webleaper_jax.agent.corpus import build_pages, shares, unique_titles
 from webleaper_jax.agent.tools import Tools
-from webleaper_jax.agent.web import OfflineWeb
+from webleaper_jax.agent.web import OfflineWeb, Web
 from webleaper_jax.jsonl import DataError
 from webleaper_jax.records import Provenance, Split, Table, Task, Tree
 
@@ -43,9 +43,9 @@ class SynthesisConfig(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     k_min: int = 2
     m_min: int = 2
-    per_tree: int = 5
-    per_pair: int = 5
-    per_reverse_pair: int = 5
+    per_tree: int = 8
+    per_pair: int = 6
+    per_reverse_pair: int = 6
     per_families: int = 24
     min_common: int = 2
     max_jaccard: float = 0.7
@@ -72,7 +72,8 @@ class SynthesisReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def lines(self) -> list[str]:
         """The report for a terminal."""
-        lines = [f"{self.tables} tables, {self.trees} trees, {self.pairs_used} of {self.pairs} pairs, {self.twins} twins left out"]
+        pairs = f"{self.pairs_used} of {self.pairs} pairs, {self.twins} twins left out"
+        lines = [f"{self.tables} tables, {self.trees} trees, {pairs}"]
         lines.append(f"{'':14}" + "".join(f"{split:>12}" for split in SPLITS) + f"{'n min/median/max':>20}")
         for variant in VARIANTS:
             counts, cells = self.counts[variant], sorted(self.cells[variant])
@@ -87,7 +88,7 @@ class SynthesisReport(msgspec.Struct, frozen=True, kw_only=True):
 def synthesize(
     tables: Sequence[Table],
     trees: Sequence[Tree],
-    config: SynthesisConfig = SynthesisConfig(),
+    config: SynthesisConfig | None = None,
     *,
     tools: Tools | None = None,
     splits: Mapping[str, Split] | None = None,
@@ -106,7 +107,7 @@ def synthesize(
         raise DataError("synthesis: no tables with a key column are left; look at the drops of the tables stage")
     with tempfile.TemporaryDirectory() as folder:
         tools = tools or Tools(OfflineWeb.build(build_pages(tables), folder))
-        return _Run(tables, trees, config, tools, splits).tasks()
+        return _Run(tables, trees, config or SynthesisConfig(), tools, splits).tasks()
 
 
 class _Run:
@@ -127,12 +128,13 @@ class _Run:
         self.family = {table.id: family_of(table) for table in tables}
         self.twins: list[Twins] = find_twins(tables, trees, self.split_of)
         out = {twins.dropped for twins in self.twins}
-        every = make_sources(tables, trees, unique_titles(tables))
+        every = make_sources(tables, trees, unique_titles(tables), _parts(tools.web))
         # The anchor of a Reverse-Union task is unique over all trees, the twins that give no tasks among them.
         self.trees = {source.title: source.tree for source in every}
         self.sources = [source for source in every if source.tree.table_id not in out]
         self.around = _neighbourhoods(every)
-        self.checker = Checker(tables, _layouts(tables, every))
+        self.checker = Checker(tables, layouts(tables, every))
+        self.wanted = Wanted(config.small, config.max_share, config.seed)
         self.taken: set[object] = set()
         self.drops: dict[str, Counter[str]] = {variant: Counter() for variant in VARIANTS}
 
@@ -140,7 +142,7 @@ class _Run:
         config = self.config
         kept: list[Task] = []
         for source in self.sources:
-            drafts = basic_drafts(source, max_attributes=config.max_attributes, small=config.small, seed=config.seed)
+            drafts = basic_drafts(source, self.wanted, max_attributes=config.max_attributes)
             kept += self._take(drafts, config.per_tree)
         pairs = self._pairs()
         used: set[Pair] = set()
@@ -157,7 +159,7 @@ class _Run:
         return kept, self._report(kept, len(pairs), len(used))
 
     def _pairs(self) -> list[Pair]:
-        """The pairs of one split, those of the most different tables first."""
+        """The pairs of tables of one split that are not near-identical, in a seeded order."""
         config = self.config
         pairs = []
         for pair in overlapping_pairs(
@@ -179,27 +181,12 @@ class _Run:
         return sorted(pairs, key=lambda p: rank(config.seed, self.sources[p.a].title, self.sources[p.b].title))
 
     def _pair_drafts(self, variant: str, a: Source, b: Source, pair: Pair) -> Iterator[Draft]:
-        config = self.config
+        most = self.config.max_pair_attributes
         if variant == "union":
-            return union_drafts(
-                a,
-                b,
-                pair.relations,
-                max_attributes=config.max_pair_attributes,
-                least=config.min_answers,
-                small=config.small,
-                seed=config.seed,
-            )
-        return reverse_union_drafts(
-            a,
-            b,
-            pair.relations,
-            self.around[a.tree.key.type, a.tree.key.domain],
-            self.drops["reverse_union"],
-            max_attributes=config.max_pair_attributes,
-            small=config.small,
-            seed=config.seed,
-        )
+            return union_drafts(a, b, pair.relations, self.wanted, max_attributes=most, least=self.config.min_answers)
+        around = self.around[a.tree.key.type, a.tree.key.domain]
+        drops = self.drops["reverse_union"]
+        return reverse_union_drafts(a, b, pair.relations, around, self.wanted, drops, max_attributes=most)
 
     def _take(self, drafts: Iterable[Draft], most: int) -> list[Task]:
         """The first `most` drafts that pass every check."""
@@ -218,7 +205,7 @@ class _Run:
         """Returns the task, or None and why it was dropped."""
         try:
             evaluation = evaluate(draft.triples, self.trees)
-            targets, answer = make_targets(evaluation, self.trees, draft.columns)
+            targets, answer = make_targets(evaluation, self.trees, draft.columns, draft.key)
         except (EvaluationError, TargetError) as error:
             return None, str(error)
         ids = tuple(source.tree.table_id for source in draft.sources)
@@ -233,7 +220,6 @@ class _Run:
                 trees=tuple(source.tree.id for source in draft.sources),
                 families=tuple(sorted({self.family[i] for i in ids})),
                 anchor=draft.anchor,
-                notes=draft.notes,
             ),
             split=self.split_of[ids[0]],
             seed=self.config.seed,
@@ -288,6 +274,18 @@ def select_small(
     ]
 
 
+def _parts(web: Web) -> dict[str, tuple[int, ...]]:
+    """Title of a table page -> the part that shows each row: the lines between a part's columns and its `next:`."""
+    parts = {}
+    for page in web.pages.values() if isinstance(web, OfflineWeb) else ():
+        if page.kind == "table":
+            rows = [
+                len(text.splitlines()) - 2 - (number < len(page.parts)) for number, text in enumerate(page.parts, 1)
+            ]
+            parts[page.title] = tuple(part for part, count in enumerate(rows) for _ in range(count))
+    return parts
+
+
 def _neighbourhoods(sources: Sequence[Source]) -> dict[tuple[str, str], Neighbourhood]:
     groups: dict[tuple[str, str], list[Source]] = defaultdict(list)
     for source in sources:
@@ -295,7 +293,7 @@ def _neighbourhoods(sources: Sequence[Source]) -> dict[tuple[str, str], Neighbou
     return {group: Neighbourhood(own) for group, own in groups.items()}
 
 
-def _layouts(tables: Sequence[Table], sources: Sequence[Source]) -> list[Layout]:
+def layouts(tables: Sequence[Table], sources: Sequence[Source]) -> list[Layout]:
     """What the checker needs to read the raw tables: columns by relation name, and their types."""
     types = {table.id: {r.column: r.type for r in column_relations(table)} for table in tables}
     return [

@@ -23,7 +23,9 @@ class Targets(NamedTuple):
     answer: Answer
 
 
-def make_targets(evaluation: Evaluation, trees: Mapping[str, Tree], columns: Mapping[Ref, str]) -> Targets:
+def make_targets(
+    evaluation: Evaluation, trees: Mapping[str, Tree], columns: Mapping[Ref, str], key: str = NAME
+) -> Targets:
     """Lists the targets, layer 2 first, and the answer rows.
 
     An answer with several values of a relation takes several rows, its name repeated.
@@ -31,6 +33,7 @@ def make_targets(evaluation: Evaluation, trees: Mapping[str, Tree], columns: Map
     Args:
       trees: title -> tree.
       columns: what the question calls each asked relation; these are the answer's columns.
+      key: what it calls the members: the answer's first column.
 
     Raises:
       TargetError: no answer, nothing asked is filled in, two entities of one name, or a cell with a line break or `|`.
@@ -60,7 +63,7 @@ def make_targets(evaluation: Evaluation, trees: Mapping[str, Tree], columns: Map
         raise TargetError("nothing that is asked is filled in")
     if any(mark in target.form for target in targets for mark in "|\n"):
         raise TargetError("a cell holds the column separator")
-    return Targets(tuple(targets), Answer(columns=(NAME, *(columns[ref] for ref in evaluation.asked)), rows=tuple(rows)))
+    return Targets(tuple(targets), Answer(columns=(key, *(columns[ref] for ref in evaluation.asked)), rows=tuple(rows)))
 
 
 def _names(evaluation: Evaluation) -> dict[str, tuple[str, ...]]:
@@ -84,9 +87,9 @@ def _cells(
     merged: dict[tuple[str, str], list[tuple[Ref, Value]]] = {}
     for ref in evaluation.asked:
         for value in evaluation.cells[owner.entity, ref]:
-            merged.setdefault((ref.relation, value.entity), []).append((ref, value))
+            merged.setdefault((ref.relation, value.entity.casefold()), []).append((ref, value))
     targets = []
-    for (relation, entity), said in merged.items():
+    for (relation, _), said in merged.items():
         ref, value = said[0]
         sources = {other.title for other, _ in said}
         targets.append(
@@ -97,7 +100,7 @@ def _cells(
                 owner=owner.name,
                 relation=columns[ref] if len(sources) == 1 else relation,
                 final=True,
-                aliases=_aliases(value.text, [v.text for _, v in said] + [entity]),
+                aliases=_aliases(value.text, [v.text for _, v in said] + [value.entity]),
                 owner_aliases=_aliases(owner.name, names),
             )
         )

@@ -9,23 +9,26 @@ R_all is the members of each source that share the pivot (all members of a sourc
 answers with their attributes; R_final is the latter. The paper gives no R for this family.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice, product
 from typing import NamedTuple
 
 from data_gen.bicliques import RelationTriple
-from data_gen.drafts import Draft, Source, asked, askable, in_turn, listed, rank, subsets, values_by_relation
+from data_gen.drafts import Candidate, Draft, Source, Wanted, askable, asked, in_turn, listed, rank, subsets
 from data_gen.expressions import LISTED, NAME, EvaluationError, Ref, UnfitError, evaluate, relation_name
 from data_gen.questions import reverse_union_question
 from data_gen.splits import normal
-from data_gen.tasks_union import union_columns
-from webleaper_jax.records import Member, Tree, Triple, Value
+from data_gen.tasks_union import union_columns, union_size
+from webleaper_jax.records import Tree, Triple, Value
 
 LISTS = ("first list", "second list")
 _MAX_CLUE = 40  # characters
+_UNIQUE = frozenset({"date", "score", "range"})  # types whose values are shared by chance only
 _NO_READING: dict[str, list[frozenset[str]]] = {"": []}
-_STOP = frozenset("list of the and in by for at on from to with les des der die das von".split())
+_STOP = frozenset(
+    ("list", "of", "the", "and", "in", "by", "for", "at", "on", "from", "to", "with", "les", "des", "der")
+)
 
 
 class Clue(NamedTuple):
@@ -36,20 +39,27 @@ class Clue(NamedTuple):
     value: Value
 
 
+class Pivot(NamedTuple):
+    """The relation that anchor and answers share, the sources that say it, and how the question puts it."""
+
+    relation: str
+    sources: tuple[Source, ...]
+    words: str
+
+
 class Neighbourhood:
     """All trees of one layer-2 (type, domain): whom clues fit, and which tables an entity stands in."""
 
-    def __init__(self, sources: Iterable[Source]):
-        self.sources = {source.title: source for source in sources}
-        self.trees = {title: source.tree for title, source in self.sources.items()}
+    def __init__(self, sources: Sequence[Source]):
+        self.trees = {source.title: source.tree for source in sources}
         self._fits: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._stands_in: dict[str, list[Source]] = defaultdict(list)
-        for source in self.sources.values():
-            for member in source.tree.members:
-                self._stands_in[member.entity].append(source)
-                for name, values in values_by_relation(member, source.tree).items():
+        for source in sources:
+            for entity, facts in source.facts.items():
+                self._stands_in[entity].append(source)
+                for name, values in facts.items():
                     for value in values:
-                        self._fits[name, value.entity].add(member.entity)
+                        self._fits[name, value.entity].add(entity)
 
     def fitting(self, clues: Sequence[Clue]) -> set[str]:
         """Every entity that satisfies all clues, each in any table."""
@@ -64,63 +74,79 @@ def reverse_union_drafts(
     b: Source,
     relations: frozenset[RelationTriple],
     around: Neighbourhood,
-    drops: dict[str, int],
+    wanted: Wanted,
+    drops: Counter[str],
     *,
     max_attributes: int,
-    small: tuple[int, int],
-    seed: int,
 ) -> Iterator[Draft]:
-    """Yields drafts for one pair: tasks of a size within `small` and others in turn.
+    """Yields drafts for one pair.
 
     Args:
       relations: the triples that both have; their names may be asked for.
       around: all trees of the pair's type and domain.
       drops: counts, by reason, the groups for which no fair question was found.
     """
-    drafts = []
+    candidates = []
     for pivot, group in _pivot_groups(a, b):
-        shared = {name for name, _, _ in relations} - {NAME, pivot}
-        names = [n for n in askable(a.tree, group) if n in shared and n in askable(b.tree, group)]
-        for attributes in subsets(names, max_attributes, 1, rank(seed, pivot, *sorted(group))) or [(pivot,)]:
+        shared = {name for name, _, _ in relations} - {NAME, pivot.relation}
+        names = [n for n in askable(a, group) if n in shared and n in askable(b, group)]
+        of_group = rank(wanted.seed, pivot.relation, *sorted(group))
+        for attributes in subsets(names, max_attributes, 1, of_group) or [(pivot.relation,)]:
             columns = union_columns(a, b, attributes, group, LISTS)
-            draft, reason = _fair_draft(a, b, around, pivot, group, columns, rank(seed, attributes))
-            if draft is None:
-                drops[reason] = drops.get(reason, 0) + 1
-            else:
-                drafts.append(draft)
-    return in_turn(drafts, small, seed)
+            left = [_sharing(source, pivot, min(group)) for source in (a, b)]
+            size, shown = union_size(a, b, left, columns)
+            name = f"{pivot.words} {sorted(group)} {attributes}"
+            candidates.append(Candidate(size, shown, name, (pivot, group, columns)))
+    for pivot, group, columns in in_turn(candidates, wanted, a.title, b.title, small_first=2, most_small=99):
+        draft, reason = _fair_draft(a, b, around, pivot, group, columns, rank(wanted.seed, *columns.values()))
+        if draft is None:
+            drops[reason] += 1
+        else:
+            yield draft
 
 
-def _pivot_groups(a: Source, b: Source) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yields (relation, entities): those of the intersection that share one value, at least two and not all of them.
+def _pivot_groups(a: Source, b: Source) -> Iterator[tuple[Pivot, frozenset[str]]]:
+    """Yields pivots and the entities of the intersection that share a value of it: at least two and not all of them.
 
-    A relation that both tables have must say the same in both, entity by entity.
+    Where both tables have the relation and agree on all that they share, the pivot is one of both; else of one table.
     """
-    members = [{m.entity: values_by_relation(m, s.tree) for m in s.tree.members} for s in (a, b)]
-    common = [entity for entity in members[0] if entity in members[1]]
-    for name in dict.fromkeys(r.name for s in (a, b) for r in s.tree.relations):
-        holders = [own for own, s in zip(members, (a, b), strict=True) if _has(s.tree, name)]
+    common = [entity for entity in a.facts if entity in b.facts]
+    pivots = []
+    for name in dict.fromkeys(r.name for source in (a, b) for r in source.tree.relations if r.type not in _UNIQUE):
+        holders = tuple(source for source in (a, b) if source.has(name))
+        if len(holders) == 2 and all(a.said(entity, name) == b.said(entity, name) for entity in common):
+            pivots.append(Pivot(name, holders, name))
+        else:
+            pivots += [Pivot(name, (s,), f"{name} in the {LISTS[s is b]}") for s in holders]
+    for pivot in pivots:
         groups: dict[str, list[str]] = defaultdict(list)
         for entity in common:
-            said = {frozenset(v.entity for v in own[entity].get(name, ())) for own in holders}
-            value = min(said)
-            if len(said) == len(value) == 1:
-                groups[next(iter(value))].append(entity)
-        yield from ((name, frozenset(group)) for group in groups.values() if 2 <= len(group) < len(common))
+            said = pivot.sources[0].said(entity, pivot.relation)
+            if len(said) == 1:
+                groups[said.pop()].append(entity)
+        yield from ((pivot, frozenset(group)) for group in groups.values() if 2 <= len(group) < len(common))
+
+
+def _sharing(source: Source, pivot: Pivot, entity: str) -> frozenset[str]:
+    """The members of a source that share the entity's pivot; all of them where the source does not say it."""
+    if source not in pivot.sources:
+        return frozenset(source.facts)
+    value = source.said(entity, pivot.relation)
+    return frozenset(other for other in source.facts if source.said(other, pivot.relation) == value)
 
 
 def _fair_draft(
     a: Source,
     b: Source,
     around: Neighbourhood,
-    pivot: str,
+    pivot: Pivot,
     group: frozenset[str],
     columns: Mapping[Ref, str],
     seed: int,
 ) -> tuple[Draft | None, str]:
     """Returns the first fair draft over anchors and clues in a seeded order, or why the last one was not."""
     reason = "no clues"
-    for anchor in sorted(group, key=lambda entity: rank(seed, pivot, entity))[:4]:
+    for anchor in sorted(group, key=lambda entity: rank(seed, pivot.words, entity))[:4]:
         for clues in islice(_clue_sets(a, b, anchor, pivot, seed), 24):
             reason = _unfair(a, b, around, anchor, clues, pivot, group)
             if not reason:
@@ -131,13 +157,17 @@ def _fair_draft(
     return None, reason
 
 
-def _clue_sets(a: Source, b: Source, anchor: str, pivot: str, seed: int) -> Iterator[tuple[Clue, ...]]:
+def _clue_sets(a: Source, b: Source, anchor: str, pivot: Pivot, seed: int) -> Iterator[tuple[Clue, ...]]:
     """Two to four clues, at least one from each source, fewer first; only what a source says once and shortly."""
     clues = []
     for position, source in enumerate((a, b)):
-        member = _member(source.tree, anchor)
-        for name, values in values_by_relation(member, source.tree).items():
-            if name != pivot and len(values) == 1 and len(values[0].text) <= _MAX_CLUE and "|" not in values[0].text:
+        for name, values in source.facts[anchor].items():
+            if (
+                name != pivot.relation
+                and len(values) == 1
+                and len(values[0].text) <= _MAX_CLUE
+                and "|" not in values[0].text
+            ):
                 clues.append(Clue(position, name, values[0]))
     clues.sort(key=lambda clue: rank(seed, anchor, *clue[:2]))
     for size in (2, 3, 4):
@@ -147,14 +177,14 @@ def _clue_sets(a: Source, b: Source, anchor: str, pivot: str, seed: int) -> Iter
 
 
 def _unfair(
-    a: Source, b: Source, around: Neighbourhood, anchor: str, clues: Sequence[Clue], pivot: str, group: frozenset[str]
+    a: Source, b: Source, around: Neighbourhood, anchor: str, clues: Sequence[Clue], pivot: Pivot, group: frozenset[str]
 ) -> str:
     """Why these clues will not do, or an empty string."""
     if around.fitting(clues) != {anchor}:
         return "the clues fit several"
-    answers = [_member(s.tree, entity) for s in (a, b) for entity in group]
-    pivots = [v for m, s in zip(answers, [a] * len(group) + [b] * len(group), strict=True) for v in _values(s, m, pivot)]
-    names = [name for m in answers for name in (m.name, m.entity)] + [v.text for v in pivots]
+    members = [source.members[entity] for source in (a, b) for entity in group]
+    names = [name for member in members for name in (member.name, member.entity)]
+    names += [value.text for source in (a, b) for value in source.values(anchor, pivot.relation)]
     if leaks([clue.value.text for clue in clues], names, [a.page, b.page]):
         return "a clue gives away a name or a title"
     return ""
@@ -171,7 +201,11 @@ def same_answer_everywhere(draft: Draft, clues: Sequence[Clue], around: Neighbou
     titles = [source.title for source in draft.sources]
     expected = _answer(draft.triples, around.trees)
     fitting = [
-        [s.title for s in around.tables_of(draft.anchor) if _says(s, draft.anchor, [c for c in clues if c.source == position])]
+        [
+            s.title
+            for s in around.tables_of(draft.anchor)
+            if _says(s, draft.anchor, [c for c in clues if c.source == position])
+        ]
         for position in (0, 1)
     ]
     for pair in product(*fitting):
@@ -194,8 +228,7 @@ def _answer(triples: Sequence[Triple], trees: Mapping[str, Tree]) -> dict[str, l
 
 
 def _says(source: Source, entity: str, clues: Sequence[Clue]) -> bool:
-    said = values_by_relation(_member(source.tree, entity), source.tree)
-    return all(any(v.entity == clue.value.entity for v in said.get(clue.relation, ())) for clue in clues)
+    return all(any(v.entity == clue.value.entity for v in source.values(entity, clue.relation)) for clue in clues)
 
 
 def _replaced(triple: Triple, titles: Sequence[str], others: Sequence[str]) -> Triple:
@@ -210,10 +243,10 @@ def _replaced(triple: Triple, titles: Sequence[str], others: Sequence[str]) -> T
 
 
 def _draft(
-    a: Source, b: Source, anchor: str, clues: Sequence[Clue], pivot: str, columns: Mapping[Ref, str], seed: int
+    a: Source, b: Source, anchor: str, clues: Sequence[Clue], pivot: Pivot, columns: Mapping[Ref, str], seed: int
 ) -> Draft:
     titles = [a.title, b.title]
-    pivots = [Ref(pivot, s.title) for s in (a, b) if _has(s.tree, pivot)]
+    pivots = [Ref(pivot.relation, source.title) for source in pivot.sources]
     triples = listed("V@anchor", titles)
     for clue in clues:
         ref = Ref(clue.relation, titles[clue.source])
@@ -231,42 +264,12 @@ def _draft(
             key.type,
             key.domain,
             [[(c.relation, c.value.text) for c in clues if c.source == source] for source in (0, 1)],
-            pivot,
+            pivot.words,
             [NAME, *columns.values()],
             seed,
         ),
-        size=_size(a, b, anchor, pivot, columns),
         anchor=anchor,
     )
-
-
-def _size(a: Source, b: Source, anchor: str, pivot: str, columns: Mapping[Ref, str]) -> int:
-    """Cells of R_all: narrowed members of both sources, and what is asked of those in both."""
-    left = []
-    for source in (a, b):
-        said = {m.entity: {v.entity for v in _values(source, m, pivot)} for m in source.tree.members}
-        left.append({e for e in said if not _has(source.tree, pivot) or said[e] == said[anchor]})
-    cells = sum(
-        len(_values(source, m, ref.relation))
-        for source in (a, b)
-        for m in source.tree.members
-        if m.entity in left[0] & left[1]
-        for ref in columns
-        if ref.title == source.title
-    )
-    return len(left[0]) + len(left[1]) + cells
-
-
-def _has(tree: Tree, name: str) -> bool:
-    return any(relation.name == name for relation in tree.relations)
-
-
-def _values(source: Source, member: Member, relation: str) -> list[Value]:
-    return values_by_relation(member, source.tree).get(relation, [])
-
-
-def _member(tree: Tree, entity: str) -> Member:
-    return next(member for member in tree.members if member.entity == entity)
 
 
 def _words(text: str) -> set[str]:

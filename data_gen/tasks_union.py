@@ -6,24 +6,24 @@ R_final is the latter. Relations that only one of the tables has are not asked f
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
 from data_gen.bicliques import RelationTriple, relation_triples, tree_bicliques
 from data_gen.drafts import (
+    Candidate,
     Condition,
     Draft,
     Source,
-    asked,
+    Wanted,
     askable,
+    asked,
     condition_triple,
-    conditions,
     in_turn,
     listed,
     short_labels,
     subsets,
-    values_by_relation,
 )
 from data_gen.expressions import NAME, Ref
 from data_gen.questions import union_question
@@ -61,9 +61,15 @@ def overlapping_pairs(trees: Sequence[Tree], *, k_min: int, m_min: int, least: i
 
 
 def union_drafts(
-    a: Source, b: Source, relations: frozenset[RelationTriple], *, max_attributes: int, least: int, small: tuple[int, int], seed: int
+    a: Source,
+    b: Source,
+    relations: frozenset[RelationTriple],
+    wanted: Wanted,
+    *,
+    max_attributes: int,
+    least: int,
 ) -> Iterator[Draft]:
-    """Yields drafts for one pair: tasks of a size within `small` and others in turn, the largest first.
+    """Yields drafts for one pair.
 
     Args:
       relations: the triples that both have, the key's included.
@@ -71,29 +77,43 @@ def union_drafts(
       least: answers at least.
     """
     shared = {name for name, _, _ in relations}
-    members = [frozenset(m.entity for m in source.tree.members) for source in (a, b)]
-    count = [
-        {m.entity: {name: len(v) for name, v in values_by_relation(m, s.tree).items()} for m in s.tree.members}
-        for s in (a, b)
-    ]
-    drafts = []
+    candidates = []
     for chosen in _condition_pairs(a, b, shared):
-        left = [members[i] if c is None else c.members for i, c in enumerate(chosen)]
+        left = [frozenset(s.facts) if c is None else c.members for s, c in zip((a, b), chosen, strict=True)]
         answer = left[0] & left[1]
         if len(answer) < least:
             continue
         stated = {c.relation for c in chosen if c is not None}
-        names = [n for n in askable(a.tree, answer) if n in shared - stated and n in askable(b.tree, answer)]
-        for attributes in subsets(names, max_attributes, 2, seed):
-            cells = sum(count[i][entity].get(n, 0) for i in (0, 1) for entity in answer for n in attributes)
-            size = len(left[0]) + len(left[1]) + cells
-            drafts.append(_draft(a, b, chosen, attributes, answer, size, seed))
-    return in_turn(drafts, small, seed)
+        names = [n for n in askable(a, answer) if n in shared - stated and n in askable(b, answer)]
+        for attributes in subsets(names, max_attributes, 2, wanted.seed):
+            columns = union_columns(a, b, attributes, answer, (a.title, b.title))
+            size, shown = union_size(a, b, left, columns)
+            name = f"{chosen[0]} {chosen[1]} {attributes}"
+            candidates.append(Candidate(size, shown, name, (chosen, attributes, answer)))
+    for chosen, attributes, answer in in_turn(candidates, wanted, a.title, b.title, small_first=2, most_small=99):
+        yield _draft(a, b, chosen, attributes, answer, wanted.seed)
+
+
+def union_size(a: Source, b: Source, left: Sequence[Collection[str]], columns: Iterable[Ref]) -> tuple[int, int]:
+    """Returns the cells of R_all (an estimate), and how many of them one part of either page shows at least.
+
+    Args:
+      left: the entities of each source that its conditions leave.
+      columns: the relations asked for.
+    """
+    size, shown = 0, 0
+    for source, own, other in ((a, left[0], left[1]), (b, left[1], left[0])):
+        names = [ref.relation for ref in columns if ref.title == source.title]
+        # An answer's name is a cell of both sources, and a page that names it shows both.
+        asked_of = {e: sum(len(source.values(e, name)) for name in names) if e in other else 0 for e in own}
+        size += len(own) + sum(asked_of.values())
+        shown = max(shown, source.busiest_part({e: 1 + (e in other) + asked_of[e] for e in own}))
+    return size, shown
 
 
 def _condition_pairs(a: Source, b: Source, shared: set[str]) -> Iterator[tuple[Condition | None, Condition | None]]:
     """No condition, one on either source, and on both where they limit the same shared relation alike."""
-    of_a, of_b = conditions(a.tree), conditions(b.tree)
+    of_a, of_b = a.conditions, b.conditions
     yield None, None
     yield from ((c, None) for c in of_a)
     yield from ((None, c) for c in of_b)
@@ -108,8 +128,7 @@ def _draft(
     b: Source,
     chosen: tuple[Condition | None, Condition | None],
     attributes: tuple[str, ...],
-    answer: frozenset[str],
-    size: int,
+    answer: Collection[str],
     seed: int,
 ) -> Draft:
     titles = [a.title, b.title]
@@ -132,12 +151,11 @@ def _draft(
             [NAME, *columns.values()],
             seed,
         ),
-        size=size,
     )
 
 
 def union_columns(
-    a: Source, b: Source, attributes: Sequence[str], answer: frozenset[str], labels: Sequence[str]
+    a: Source, b: Source, attributes: Sequence[str], answer: Collection[str], labels: Sequence[str]
 ) -> dict[Ref, str]:
     """What to ask of each source, and what to call it: `year (Booker Prize)`, from either source.
 
@@ -145,10 +163,7 @@ def union_columns(
     """
     columns = {}
     for name in attributes:
-        of_a, of_b = (
-            {m.entity: {v.entity for v in values_by_relation(m, s.tree).get(name, ())} for m in s.tree.members} for s in (a, b)
-        )
-        if all(of_a[entity] == of_b[entity] for entity in answer):
+        if all(a.said(entity, name) == b.said(entity, name) for entity in answer):
             columns[Ref(name, a.title)] = name
         else:
             columns |= {Ref(name, s.title): f"{name} ({label})" for s, label in zip((a, b), labels, strict=True)}

@@ -5,9 +5,10 @@
 
 By default a scripted searcher, not a model, plays the policy: it uses the tools for real and makes detours at the rates
 of `config.collect.searcher`. Every finished trajectory is on disk at once; the same command goes on after an
-interruption. Writes trajectories.jsonl.gz with their scores, kept.jsonl.gz (ISR > alpha and ISE > beta) and filter.json.
+interruption. Writes trajectories.jsonl.gz with their scores, kept.jsonl.gz (ISR > alpha and ISE > beta), filter.json.
 """
 
+import os
 import pathlib
 from collections.abc import Sequence
 
@@ -22,7 +23,7 @@ from webleaper_jax.agent.batch import BatchConfig
 from webleaper_jax.agent.engine import Engine
 from webleaper_jax.agent.loop import LoopConfig
 from webleaper_jax.agent.openai_engine import OpenAIEngine, ServerConfig
-from webleaper_jax.jsonl import load_records
+from webleaper_jax.jsonl import DataError, load_records
 from webleaper_jax.records import Sampling, Task
 
 FLAGS = flags.FLAGS
@@ -51,6 +52,15 @@ def scripted_searcher(config: ConfigDict, table_folder: pathlib.Path, tasks: Seq
     return ScriptedSearcher(tasks, clean, trees, common.struct(SearcherConfig, config.collect.searcher))
 
 
+def server_engine(url: str, model: str, api_key_env: str) -> OpenAIEngine:
+    """An OpenAI-compatible server. Raises `DataError` when the variable that should hold its key is not set."""
+    if api_key_env and not os.environ.get(api_key_env):
+        raise DataError(
+            f"--api_key_env={api_key_env}: this environment variable is not set; export the server's key in it"
+        )
+    return OpenAIEngine(ServerConfig(url=url, model=model, api_key=os.environ.get(api_key_env, "")))
+
+
 def main(_: Sequence[str]) -> None:
     config = FLAGS.config
     tasks = load_records(common.require_file(FLAGS.tasks, "tasks", "python -m launch.synthesize"), Task)
@@ -59,7 +69,7 @@ def main(_: Sequence[str]) -> None:
     if FLAGS.engine == "scripted":
         engine: Engine = scripted_searcher(config, folder, tasks)
     else:
-        engine = OpenAIEngine(ServerConfig(base_url=FLAGS.engine, model=FLAGS.model, api_key_env=FLAGS.api_key_env))
+        engine = server_engine(FLAGS.engine, FLAGS.model, FLAGS.api_key_env)
     run(config, folder, tasks, out, engine)
     common.finish(out, f"python -m launch.sft --trajectories={out / 'kept.jsonl.gz'} --out={out.parent / 'sft'}")
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 import ml_collections
 import msgspec
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import config_flags
 
 from webleaper_jax.jsonl import DataError
@@ -29,6 +29,7 @@ def run(main: Callable[[Sequence[str]], None]) -> NoReturn:
     """Runs an absl main; a user's mistake is printed as one line and exits with 2, an interrupt with 130."""
 
     def guarded(argv: Sequence[str]) -> None:
+        logging.set_verbosity(logging.WARNING)  # Orbax and TFDS narrate every file
         if len(argv) > 1:
             _fail(f"unexpected argument {argv[1]!r}: every setting is a flag, --name=value (see --help)")
         try:

@@ -1,6 +1,6 @@
 """Stage 7: a policy on tasks it has not seen, with intervals.
 
-  python -m launch.evaluate --tables=DIR/tables --tasks=DIR/tasks/heldout.jsonl.gz --policy=DIR/policy --out=DIR/eval/grpo
+  python -m launch.evaluate --tables=DIR/tables --tasks=DIR/tasks/heldout.jsonl.gz --policy=POLICY --out=DIR/eval/grpo
   python -m launch.evaluate ... --policy=scripted                         # the scripted searcher
   python -m launch.evaluate ... --policy=http://127.0.0.1:8000/v1         # an OpenAI-compatible server
   python -m launch.evaluate ... --policy=DIR --control=no_tools           # or other_observations, visit_once
@@ -20,7 +20,6 @@ from launch import collect, common, tables
 from webleaper_jax.agent.batch import Batch, BatchConfig, ToolsFor
 from webleaper_jax.agent.engine import Engine
 from webleaper_jax.agent.loop import LoopConfig
-from webleaper_jax.agent.openai_engine import OpenAIEngine, ServerConfig
 from webleaper_jax.agent.tools import Tools
 from webleaper_jax.eval.aggregate import BootstrapConfig, summarise
 from webleaper_jax.eval.controls import no_tools, other_observations, visit_once
@@ -65,7 +64,7 @@ def embedded_engine(config: ConfigDict, folder: pathlib.Path, name: str) -> Engi
         )
     return EmbeddedEngine(
         load_checkpoint(folder),
-        PolicyTokenizer(folder),
+        PolicyTokenizer.load(folder),
         max_len=config.loop.max_context,
         name=name,
         **config.evaluate.engine,
@@ -91,7 +90,7 @@ def main(_: Sequence[str]) -> None:
     if FLAGS.policy == "scripted":
         engine: Engine = collect.scripted_searcher(config, folder, tasks)
     elif FLAGS.policy.startswith(("http://", "https://")):
-        engine = OpenAIEngine(ServerConfig(base_url=FLAGS.policy, model=FLAGS.model, api_key_env=FLAGS.api_key_env))
+        engine = collect.server_engine(FLAGS.policy, FLAGS.model, FLAGS.api_key_env)
     else:
         engine = embedded_engine(config, pathlib.Path(FLAGS.policy), pathlib.Path(FLAGS.policy).name)
     recorded: list[Trajectory] = []

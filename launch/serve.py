@@ -60,7 +60,9 @@ def main(_: Sequence[str]) -> None:
     try:
         _wait_until_healthy(server)
         print(f"serving {FLAGS.served_name} at http://{FLAGS.host}:{FLAGS.port}/v1; interrupt to stop", flush=True)
-        print(f"next: python -m launch.collect --engine=http://{FLAGS.host}:{FLAGS.port}/v1 --model={FLAGS.served_name}")
+        print(
+            f"next: python -m launch.collect --engine=http://{FLAGS.host}:{FLAGS.port}/v1 --model={FLAGS.served_name}"
+        )
         sys.exit(server.wait())
     finally:
         server.terminate()

@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 from data_gen.synthesize import VARIANTS, SynthesisConfig, select_small, synthesize
 from launch import common, tables
 from webleaper_jax.jsonl import DataError, load_records, write_records
-from webleaper_jax.records import Task
+from webleaper_jax.records import Table, Task
 
 FLAGS = flags.FLAGS
 SPLITS = ("train", "rl", "validation", "heldout")
@@ -35,27 +35,29 @@ def run(config: ConfigDict, table_folder: pathlib.Path, out: pathlib.Path) -> No
     print("\n".join(report.lines()))
     select = config.tasks.select
     for split in SPLITS:
-        chosen = choose(
-            [task for task in tasks if task.split == split], select.to_dict(), select.most[split], settings.seed
-        )
+        own = [task for task in tasks if task.split == split]
+        chosen = choose(own, clean, select.to_dict(), select.most[split], settings.seed)
         write_records(out / f"{split}.jsonl.gz", chosen)
         print(f"chosen for {split}: {describe(chosen)}")
 
 
-def choose(tasks: Sequence[Task], select: dict, most: int, seed: int) -> list[Task]:
+def choose(tasks: Sequence[Task], clean: Sequence[Table], select: dict, most: int, seed: int) -> list[Task]:
     """The tasks of one split that fit a policy's context, at most `most`, variants in the shares of `select`.
 
-    Within a variant, families take turns, so that a family with many tables does not crowd out the others.
+    `max_reading` bounds the characters of a task's source tables, by variant: they must be read whole. Within a
+    variant, families take turns, so that a family with many tables does not crowd out the others.
     """
+    reading = {table.id: sum(len(cell.text) + 3 for row in table.rows for cell in row) for table in clean}
     fitting = select_small(
         tasks, select["n_min"], select["n_max"], max_question=select["max_question"], max_answer=select["max_answer"]
     )
     chosen: list[Task] = []
     for variant in VARIANTS:
-        own = [task for task in fitting if task.variant == variant]
+        longest = select["max_reading"][variant]
+        own = [t for t in fitting if t.variant == variant and sum(reading[i] for i in t.provenance.tables) <= longest]
         random.Random(f"{seed}:{variant}").shuffle(own)
         turns: Counter[tuple[str, ...]] = Counter()
-        order = []
+        order: list[tuple[int, int, Task]] = []
         for task in own:
             order.append((turns[task.provenance.families], len(order), task))
             turns[task.provenance.families] += 1

@@ -19,6 +19,7 @@ from data_gen.tables import TableRules, clean_tables
 from data_gen.trees import TreeRules, build_trees
 from launch import common
 from webleaper_jax.agent.corpus import CorpusConfig, build_pages
+from webleaper_jax.agent.reader import relevant_columns
 from webleaper_jax.agent.tools import ToolLimits, Tools
 from webleaper_jax.agent.web import OfflineWeb
 from webleaper_jax.jsonl import DataError, load_records, write_records
@@ -54,7 +55,8 @@ def load(folder: pathlib.Path) -> tuple[list[Table], list[Tree]]:
 
 def load_tools(config: ConfigDict, folder: pathlib.Path) -> Tools:
     """Opens the offline web that this stage built, behind the tools' limits."""
-    return Tools(OfflineWeb.open(folder / "web"), common.struct(ToolLimits, config.web.limits))
+    reader = relevant_columns if config.web.goal_columns else None
+    return Tools(OfflineWeb.open(folder / "web"), common.struct(ToolLimits, config.web.limits), reader)
 
 
 def main(_: Sequence[str]) -> None:

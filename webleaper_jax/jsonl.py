@@ -10,7 +10,7 @@ import gzip
 import os
 import pathlib
 from collections.abc import Iterable, Iterator
-from typing import IO, Literal, TypeVar
+from typing import IO, Generic, Literal, Self, TypeVar
 
 import msgspec
 
@@ -72,7 +72,7 @@ def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> in
     return count
 
 
-class RecordLog:
+class RecordLog(Generic[R]):
     """An append-only JSONL file: one record a line, on disk when `append` returns.
 
     Opening it cuts off a half-written last line, so that just that record is redone.
@@ -85,12 +85,12 @@ class RecordLog:
         self.records: list[R] = list(read_records(self.path, kind)) if self.path.exists() else []
         self._file = open(self.path, "ab")  # noqa: SIM115 (closed by __exit__)
 
-    def append(self, record: Record) -> None:
+    def append(self, record: R) -> None:
         self._file.write(_encoder.encode(record) + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def __enter__(self) -> "RecordLog":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

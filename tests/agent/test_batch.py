@@ -105,7 +105,9 @@ def run(out: pathlib.Path, engine: Searcher, tasks: list[Task] | None = None, **
     tools = settings.pop("tools", None) or make_tools(out.parent / "web")
     batch = BatchConfig(**{"rollouts": ROLLOUTS, "concurrency": 4, "retry_seconds": 0.001, **settings})
     loop, sampling = LoopConfig(prompt="short"), Sampling(seed=seed)
-    return run_episodes(make_tasks() if tasks is None else tasks, engine, tools, out, loop=loop, sampling=sampling, batch=batch)
+    return run_episodes(
+        make_tasks() if tasks is None else tasks, engine, tools, out, loop=loop, sampling=sampling, batch=batch
+    )
 
 
 def keys(path: pathlib.Path) -> list[tuple[str, int]]:

@@ -1,10 +1,10 @@
 """Runs many episodes at once, and goes on where it was interrupted.
 
 Every finished trajectory is on disk before the next one of its worker starts, in the order in which they finished
-(`<name>.log.jsonl`); a run that is started again does the missing (task id, rollout) pairs only. When all are there they
-are written to the file asked for, sorted by task and rollout, so that the file does not depend on speed, concurrency or
-interruptions; their scores stand beside it (`<name>.scores.jsonl`). Infrastructure errors are tried again, and what
-still fails goes to `<name>.errors.jsonl`, never among the trajectories.
+(`<name>.log.jsonl`); a run that is started again does the missing (task id, rollout) pairs only. When all are there
+they are written to the file asked for, sorted by task and rollout, so that the file does not depend on speed,
+concurrency or interruptions; their scores stand beside it (`<name>.scores.jsonl`). Infrastructure errors are tried
+again, and what still fails goes to `<name>.errors.jsonl`, never among the trajectories.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ ToolsFor = Callable[[Task, int], Tools]
 class BatchConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`rollouts` episodes of every task, at most `concurrency` at a time.
 
-    An episode that ends in an infrastructure error is tried `retries` more times, after `retry_seconds`, then twice that, and so on.
-    After `give_up_after` failed episodes in a row the run stops: the server is down, not unlucky.
+    An episode that ends in an infrastructure error is tried `retries` more times, after `retry_seconds`, then twice
+    that, and so on. After `give_up_after` failed episodes in a row the run stops: the server is down, not unlucky.
     """
 
     rollouts: int = 1
@@ -42,8 +42,8 @@ class BatchConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """`trajectories` sorted by task id and rollout, and the score of each; `failed` are the infrastructure errors; `resumed`
-    of the trajectories were on disk before."""
+    """`trajectories` sorted by task id and rollout, and the score of each; `failed` are the infrastructure errors;
+    `resumed` of the trajectories were on disk before."""
 
     trajectories: list[Trajectory]
     scores: list[Score]
@@ -69,8 +69,8 @@ def run_episodes(
       label: what the progress bar is called.
 
     Raises:
-      DataError: two tasks have one id; the log on disk was made by another policy or with other sampling parameters; or too many episodes
-        in a row failed for reasons of infrastructure.
+      DataError: two tasks have one id; the log on disk was made by another policy or with other sampling parameters;
+        or too many episodes in a row failed for reasons of infrastructure.
     """
     batch = batch or BatchConfig()
     tools_for: ToolsFor = tools if callable(tools) else lambda task, rollout: tools
@@ -123,7 +123,7 @@ class _Run:
         loop: LoopConfig,
         sampling: Sampling,
         batch: BatchConfig,
-        log: RecordLog,
+        log: RecordLog[Trajectory],
         errors_path: pathlib.Path,
     ):
         self.engine, self.tools_for, self.loop, self.sampling, self.batch = engine, tools_for, loop, sampling, batch
@@ -151,7 +151,7 @@ class _Run:
                     worker.cancel()
                 await asyncio.gather(*workers, return_exceptions=True)
 
-    async def _work(self, missing: deque[tuple[Task, int]], bar: tqdm, errors: RecordLog) -> None:
+    async def _work(self, missing: deque[tuple[Task, int]], bar: tqdm, errors: RecordLog[Trajectory]) -> None:
         while missing:
             task, rollout = missing.popleft()
             trajectory = await self._episode(task, rollout)

@@ -28,7 +28,7 @@ import msgspec
 from webleaper_jax.agent.tools import Tools
 from webleaper_jax.agent.web import OfflineWeb, WebPage, part_url, tokens
 from webleaper_jax.records import Table, Target, Task
-from webleaper_jax.scoring.observations import TargetFinder, line_words, surface_forms
+from webleaper_jax.scoring.observations import TargetFinder, line_words, owner_forms, surface_forms
 
 _YEAR = re.compile(r"(?<![0-9])(1[0-9]{3}|20[0-9]{2}|2100)(?![0-9])")
 
@@ -260,12 +260,9 @@ def shares(task: Task, tools: Tools, titles: Sequence[str]) -> float:
     if not task.targets:
         return 0.0
     finder = TargetFinder(task)
-    most = 0
-    for title in titles:
-        text = tools.run("search", {"queries": [title]}).text
-        most = max(most, len(finder.find(text, [title])))
+    most = max((len(finder.find(_search_text(tools, title), [title])) for title in titles), default=0)
     # a part shows no more targets than have their words on it: richest parts first, stop when none can be better
-    bounds = Counter(part for target in task.targets for part in _parts_naming(target, _index(tools.web)))
+    bounds = Counter(part for target in task.targets for part in _parts_naming(target, tools.web))
     for address, bound in sorted(bounds.items(), key=lambda item: (-item[1], item[0])):
         if bound <= most:
             break
@@ -274,10 +271,21 @@ def shares(task: Task, tools: Tools, titles: Sequence[str]) -> float:
     return most / len(task.targets)
 
 
-def _parts_naming(target: Target, index: dict[str, frozenset[str]]) -> set[str]:
-    """Addresses of the parts that hold all words of one of the target's forms."""
-    found: set[str] = set()
-    for form in surface_forms(target):
+@functools.lru_cache(maxsize=256)
+def _search_text(tools: Tools, title: str) -> str:
+    return tools.run("search", {"queries": [title]}).text
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def _parts_naming(target: Target, web: OfflineWeb) -> frozenset[str]:
+    """Addresses of the parts that hold all words of one of the target's forms; of its owner's too, in layer 3."""
+    found = _parts_holding(surface_forms(target), _index(web))
+    return found & _parts_holding(owner_forms(target), _index(web)) if target.layer == 3 else found
+
+
+def _parts_holding(forms: Iterable[str], index: dict[str, frozenset[str]]) -> frozenset[str]:
+    found: frozenset[str] = frozenset()
+    for form in forms:
         postings = sorted((index.get(word, frozenset()) for word in set(form.split())), key=len)
         found |= frozenset.intersection(*postings) if postings else frozenset()
     return found

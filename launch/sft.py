@@ -1,0 +1,104 @@
+"""SFT: trajectories -> a fine-tuned policy.
+
+  python -m launch.sft --trajectories=RUN/collect/kept.jsonl.gz --out=RUN/sft
+
+Packs the trajectories once (OUT/dataset), trains, and writes Hugging Face folders under OUT/exports. Interrupted, the
+same command goes on from the last checkpoint.
+"""
+
+import json
+import pathlib
+from collections.abc import Sequence
+from functools import partial
+
+from absl import flags
+from ml_collections import ConfigDict
+
+from data_gen.sample import sample_tables
+from launch import common
+from webleaper_jax.agent.render import PolicyTokenizer, render_messages
+from webleaper_jax.data.dataset import SetInfo, make_set
+from webleaper_jax.jsonl import DataError, load_records
+from webleaper_jax.model.config import ModelConfig
+from webleaper_jax.parallel.host import keep_freed_memory
+from webleaper_jax.records import Trajectory
+from webleaper_jax.train.sft import Evaluate, SFTConfig, SFTResult, train_sft
+
+FLAGS = flags.FLAGS
+
+
+def run(
+    config: ConfigDict,
+    train: Sequence[Trajectory],
+    validation: Sequence[Trajectory],
+    init: pathlib.Path,
+    out: pathlib.Path,
+    evaluate: Evaluate | None = None,
+) -> SFTResult:
+    """Fine-tunes the policy in `init` on `train`; `config.sft` holds the fields of `SFTConfig`.
+
+    Args:
+      validation: for the validation loss; may be empty.
+      evaluate: called with (step, model) at every evaluation step; what it returns is logged.
+    """
+    settings = SFTConfig.from_mapping(config.sft.to_dict())
+    tokenizer = PolicyTokenizer.load(init)
+    splits = {"train": train, "validation": validation} if validation else {"train": train}
+    info = make_set(
+        out / "dataset",
+        splits,
+        partial(render_messages, tokenizer),
+        tokenizer=tokenizer.fingerprint,
+        pad_id=tokenizer.pad_id,
+        row_length=settings.seq_len,
+        vocab_size=_vocab_size(init),
+    )
+    print(describe(info))
+    return train_sft(settings, out / "dataset", init, out, tokenizer=tokenizer.fingerprint, evaluate=evaluate)
+
+
+def describe(info: SetInfo) -> str:
+    """What is in a training set, a line for each split."""
+    lines = []
+    for name, split in info.splits.items():
+        left_out = ", ".join(f"{count} {reason}" for reason, count in split.drops.items()) or "none"
+        rows = f"{split.rows} rows of {info.row_length} tokens ({split.fill:.1%} full)"
+        tokens = f"{split.trained_tokens:,} of {split.tokens:,} tokens trained on"
+        lines.append(f"{name}: {split.examples} examples in {rows}, {tokens}; left out: {left_out}")
+    return "\n".join(lines)
+
+
+def bundled_base() -> pathlib.Path:
+    """The pre-trained tiny policy that is shipped with the sample."""
+    return sample_tables().parent / "tiny_base"
+
+
+def _vocab_size(init: pathlib.Path) -> int:
+    try:
+        return ModelConfig.from_hf(json.loads((init / "config.json").read_text())).vocab_size
+    except (OSError, json.JSONDecodeError) as error:
+        raise DataError(f"{init}: holds no readable config.json ({error}); a policy is a Hugging Face folder") from None
+
+
+def main(_: Sequence[str]) -> None:
+    keep_freed_memory()
+    made_by = "python -m launch.collect"
+    train = load_records(common.require_file(FLAGS.trajectories, "trajectories", made_by), Trajectory)
+    validation = []
+    if FLAGS.validation:
+        validation = load_records(common.require_file(FLAGS.validation, "validation", made_by), Trajectory)
+    init = pathlib.Path(FLAGS.init) if FLAGS.init else bundled_base()
+    out = common.output_folder(FLAGS.out)
+    result = run(FLAGS.config, train, validation, init, out)
+    for step, found in result.evaluations.items():
+        print(f"step {step}: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
+    common.finish(result.final, f"python -m launch.grpo --policy={result.final} --out={out.parent / 'grpo'}")
+
+
+if __name__ == "__main__":
+    common.define_config()
+    flags.DEFINE_string("trajectories", "", "A file of Trajectory records to train on.")
+    flags.DEFINE_string("validation", "", "A file of Trajectory records for the validation loss.")
+    flags.DEFINE_string("init", "", "The policy to start from, a Hugging Face folder (default: the bundled tiny base).")
+    flags.DEFINE_string("out", None, "Folder to write.", required=True)
+    common.run(main)

@@ -1,0 +1,60 @@
+"""What a visit shows of a page for a goal, without a language model: the columns that the goal speaks of.
+
+The paper's visit tool returns a summary made for the goal. Here a table's columns are chosen: those that the goal names
+outside of quotes (titles stand in quotes). A goal that lists the columns wanted (`team | stadium`) must find every one
+of them, else the page is shown as it is: nothing that was asked for is ever hidden. Pages without a table, and goals
+that quote no title, change nothing.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+_QUOTED = re.compile(r'"[^"]*"')
+_WORDS = re.compile(r"\w+")
+_LISTED = re.compile(r"[^.:;?!,]*\|[^.:;?!]*")  # a list of columns, with what stands before it up to a mark
+_BAR = " | "
+
+
+def relevant_columns(text: str, goal: str) -> str:
+    """Returns the page with only the columns that `goal` names.
+
+    Args:
+      text: a part of a page, a line for the title (`# ...`), then the table's header and rows, cells between bars.
+      goal: a question that quotes a title and names columns.
+    """
+    lines = text.splitlines()
+    if len(lines) < 3 or not lines[0].startswith("# ") or _BAR not in lines[1] or not _QUOTED.search(goal):
+        return text
+    header = lines[1].split(_BAR)
+    said = _QUOTED.sub(" ", goal)
+    chosen = [place for place, name in enumerate(header) if _names(said, name)]
+    if not chosen or not all(_is_column(item, header) for item in _listed(said)):
+        return text
+    shown = [lines[0]]
+    for line in lines[1:]:
+        cells = line.split(_BAR)
+        shown.append(_BAR.join(cells[i] for i in chosen) if len(cells) == len(header) else line)
+    return "\n".join(shown)
+
+
+def _listed(said: str) -> list[str]:
+    """The columns that a goal lists between bars, in its order."""
+    found = _LISTED.search(said)
+    return [item.strip() for item in found.group().split("|")] if found else []
+
+
+def _is_column(item: str, header: Sequence[str]) -> bool:
+    """Whether a listed item (words may stand before it) ends in the name of a column; brackets after it are a label."""
+    words = _fold(re.sub(r"\([^()]*\)\s*$", "", item) if _fold(item) else item)
+    return any(name and words[-len(name) :] == name for name in map(_fold, header)) or _fold(item) in map(_fold, header)
+
+
+def _names(said: str, name: str) -> bool:
+    """Whether the words of a column's name stand in a goal, one after the other."""
+    wanted, words = _fold(name), _fold(said)
+    return bool(wanted) and any(words[i : i + len(wanted)] == wanted for i in range(len(words) - len(wanted) + 1))
+
+
+def _fold(text: str) -> list[str]:
+    return _WORDS.findall(unicodedata.normalize("NFKC", text).casefold())
