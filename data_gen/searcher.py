@@ -18,7 +18,7 @@ from data_gen.known import Known, Library, Source, answer_from, pivot_of, shared
 from data_gen.reading import Hit, PagePart, SeenRow, read_entity_rows, read_hits, read_pages, read_table_rows
 from webleaper_jax.agent.engine import Completion, Request
 from webleaper_jax.agent.protocol import format_answer, format_call
-from webleaper_jax.agent.render import ANSWER, ANSWER_END, THINK, THINK_END
+from webleaper_jax.agent.render import ANSWER, ANSWER_END, THINK, THINK_END, PolicyTokenizer
 from webleaper_jax.records import Answer, Table, Task, Tree
 
 # a script says a turn and is sent the observations of its calls, joined by line breaks
@@ -69,7 +69,7 @@ class ScriptedSearcher:
     """An engine (see `agent.engine.Engine`) that plays a script for each episode. It deals in text."""
 
     name = "scripted"
-    tokenizer = None
+    tokenizer: PolicyTokenizer | None = None
 
     def __init__(
         self,

@@ -9,19 +9,17 @@ import contextlib
 import gzip
 import os
 import pathlib
+import time
 from collections.abc import Iterable, Iterator
 from typing import IO, Generic, Literal, Self, TypeVar
 
 import msgspec
 
+from webleaper_jax.errors import DataError
 from webleaper_jax.records import Record
 
 R = TypeVar("R", bound=Record)
 _encoder = msgspec.json.Encoder()
-
-
-class DataError(Exception):
-    """A user's mistake in a file or a setting: printed as one line, without a traceback."""
 
 
 def read_records(path: str | os.PathLike[str], kind: type[R]) -> Iterator[R]:
@@ -73,8 +71,9 @@ def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> in
 
 
 class RecordLog(Generic[R]):
-    """An append-only JSONL file: one record a line, on disk when `append` returns.
+    """An append-only JSONL file: one record a line, handed to the operating system when `append` returns.
 
+    So it outlives the process (kill -9); to outlive the machine it is synced to disk once a second, and when closed.
     Opening it cuts off a half-written last line, so that just that record is redone.
     """
 
@@ -84,16 +83,20 @@ class RecordLog(Generic[R]):
         self.recovered = _drop_partial_line(self.path)
         self.records: list[R] = list(read_records(self.path, kind)) if self.path.exists() else []
         self._file = open(self.path, "ab")  # noqa: SIM115 (closed by __exit__)
+        self._synced = time.monotonic()
 
     def append(self, record: R) -> None:
         self._file.write(_encoder.encode(record) + b"\n")
         self._file.flush()
-        os.fsync(self._file.fileno())
+        if time.monotonic() - self._synced > 1.0:
+            os.fsync(self._file.fileno())
+            self._synced = time.monotonic()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        os.fsync(self._file.fileno())
         self._file.close()
 
 

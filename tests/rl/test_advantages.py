@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webleaper_jax.rl.advantages import normalise_group, trajectory_advantages
@@ -16,6 +16,7 @@ def slow_advantages(values: list[float]) -> list[float]:
 
 
 @given(rewards)
+@settings(deadline=None)
 def test_equals_the_equation(values: np.ndarray) -> None:
     got, zero_variance = normalise_group(values)
     if zero_variance:
@@ -26,6 +27,7 @@ def test_equals_the_equation(values: np.ndarray) -> None:
 
 
 @given(rewards, st.randoms(use_true_random=False))
+@settings(deadline=None)
 def test_permuting_the_group_permutes_the_advantages(values: np.ndarray, random) -> None:
     order = list(range(len(values)))
     random.shuffle(order)
@@ -36,6 +38,7 @@ def test_permuting_the_group_permutes_the_advantages(values: np.ndarray, random)
 
 
 @given(st.floats(0, 1), st.integers(1, 64))
+@settings(deadline=None)
 def test_equal_rewards_are_zero_variance_whatever_their_value(value: float, k: int) -> None:
     """G1: [0.1] * 3 minus its mean is not exactly zero; rounding must never become an advantage."""
     got, zero_variance = normalise_group(np.full(k, value))

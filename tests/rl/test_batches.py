@@ -34,7 +34,7 @@ def trajectory(rollout: int, *segments: Segment) -> Trajectory:
 
 
 def group(*rollouts: Trajectory, rewards: list[float]) -> tuple:
-    return rollouts, trajectory_advantages(np.array(rewards), [loss_masks(t) for t in rollouts])
+    return rollouts, trajectory_advantages(np.array(rewards, float), [loss_masks(t) for t in rollouts])
 
 
 def test_each_position_knows_of_the_token_it_predicts() -> None:

@@ -213,7 +213,7 @@ def test_micro_batches_and_order_change_nothing(whole: pathlib.Path) -> None:
     assert results[1]["train/micro_batches"] == 1
     for name in ("train/loss", "train/grad_norm", "train/entropy", "train/kl_reference"):
         for other in results[1:]:
-            assert other[name] == pytest.approx(results[0][name], rel=1e-5, abs=1e-6)
+            assert other[name] == pytest.approx(results[0][name], rel=1e-4, abs=1e-6)
     assert results[0]["train/kl_reference"] > 1e-3
 
 

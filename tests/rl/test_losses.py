@@ -188,6 +188,7 @@ def test_a_logprob_that_is_no_number_leaves_the_loss_and_is_counted() -> None:
 
 
 @given(st.floats(-19, 19))
+@settings(deadline=None)
 def test_k3_is_the_formula_and_never_negative(x: float) -> None:
     with jax.enable_x64(True):
         got = float(k3(jnp.array(x)))

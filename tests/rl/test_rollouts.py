@@ -1,7 +1,7 @@
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webleaper_jax.jsonl import DataError
@@ -33,6 +33,7 @@ def score(t: Trajectory, scored: bool = True) -> Score:
 
 
 @given(st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=20)
 def test_groups_are_keyed_by_task_whatever_the_order(random) -> None:
     """G3."""
     trajectories, scores = rollouts()

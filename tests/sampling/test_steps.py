@@ -13,8 +13,8 @@ VOCABULARY = 12
 def rows_of(seed: np.ndarray, temperature: float, top_p: float) -> steps.Rows:
     n = len(seed)
     words = np.stack([np.zeros(n), seed], -1).astype(np.uint32)
-    zeros = np.zeros(n, np.int32)
-    return steps.Rows(zeros, zeros, zeros, words, np.full(n, temperature, np.float32), np.full(n, top_p, np.float32))
+    zeros = jnp.zeros(n, jnp.int32)
+    return steps.Rows(zeros, zeros, zeros, jnp.array(words), jnp.full(n, temperature), jnp.full(n, top_p))
 
 
 def slow_nucleus(p: np.ndarray, top_p: float) -> set[int]:
@@ -33,14 +33,14 @@ def slow_nucleus(p: np.ndarray, top_p: float) -> set[int]:
 def test_nucleus_equals_sorting(seed: int, top_p: float) -> None:
     rng = np.random.default_rng(seed)
     p = rng.dirichlet(np.full(VOCABULARY, 0.5)).astype(np.float32)[None]
-    kept = np.array(jax.jit(steps.keep_nucleus)(p, np.float32([top_p])))[0]
+    kept = np.array(jax.jit(steps.keep_nucleus)(jnp.array(p), jnp.full(1, top_p)))[0]
     assert set(np.flatnonzero(kept)) == slow_nucleus(p[0].astype(np.float64), top_p)
     np.testing.assert_array_equal(kept[kept > 0], p[0][kept > 0])
 
 
 def test_top_p_of_one_keeps_everything() -> None:
     p = np.float32([[0.5, 0.5, 0.0, 1e-30]])
-    np.testing.assert_array_equal(steps.keep_nucleus(p, np.float32([1.0])), p)
+    np.testing.assert_array_equal(steps.keep_nucleus(jnp.array(p), jnp.ones(1)), p)
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.6, 1.0), (0.7, 0.9)])
@@ -63,8 +63,8 @@ def test_draws_follow_the_distribution_and_logprobs_are_those_before_top_p(tempe
 
 
 def test_temperature_zero_takes_the_likeliest() -> None:
-    logits = np.float32([[0.0, 2.0, 1.0], [5.0, 2.0, 9.0]])
-    token, logprob = steps.sample(logits, np.zeros(2, np.int32), rows_of(np.arange(2), 0.0, 0.5), 2)
+    logits = jnp.array([[0.0, 2.0, 1.0], [5.0, 2.0, 9.0]])
+    token, logprob = steps.sample(logits, jnp.zeros(2, jnp.int32), rows_of(np.arange(2), 0.0, 0.5), 2)
     assert token.tolist() == [1, 0]  # id 2 is padding
     np.testing.assert_allclose(logprob, np.array(jax.nn.log_softmax(logits))[[0, 1], [1, 0]], rtol=1e-6)
 

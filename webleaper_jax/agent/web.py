@@ -7,6 +7,7 @@ scores keep the order of the pages, so that results never depend on threads or o
 
 import functools
 import hashlib
+import itertools
 import os
 import pathlib
 import re
@@ -20,8 +21,9 @@ import tantivy
 
 from webleaper_jax.jsonl import DataError
 
-WEB_VERSION = 1
+WEB_VERSION = 2
 TITLE_BOOST = 3.0
+PAIR_SCORE = 20.0
 MAX_QUERY_TOKENS = 32
 _FETCHED = 16  # results looked at beyond those asked for, to order equal scores
 
@@ -151,8 +153,11 @@ class OfflineWeb:
         words = list(dict.fromkeys(tokens(query)))[:MAX_QUERY_TOKENS]
         if not words or k < 1:
             return []
-        scores = {url: score for score, url in self._ranked(words, filter_year, k + _FETCHED)}
-        for url in self._exact.get(" ".join(tokens(query)), []):
+        exact = self._exact.get(" ".join(tokens(query)), [])
+        # A title stands on the pages of all that its table names: as a query it asks for none of them.
+        pairs = [] if exact else list(dict.fromkeys(itertools.pairwise(tokens(query)[:MAX_QUERY_TOKENS])))
+        scores = {url: score for score, url in self._ranked(words, pairs, filter_year, k + _FETCHED)}
+        for url in exact:
             if filter_year is None or filter_year in self.pages[url].years:
                 scores[url] = float("inf") if self.pages[url].kind == "table" else 1e9
         best = sorted(scores, key=lambda url: (-scores[url], self._order[url]))[:k]
@@ -167,10 +172,19 @@ class OfflineWeb:
             raise PageNotFound(url)
         return Page(page.title, url.strip(), page.parts[number - 1], page.title)
 
-    def _ranked(self, words: Sequence[str], filter_year: int | None, limit: int) -> list[tuple[float, str]]:
-        """(score, address) of the best pages, scores rounded so that equal ones are equal everywhere."""
+    def _ranked(
+        self, words: Sequence[str], pairs: Sequence[tuple[str, str]], filter_year: int | None, limit: int
+    ) -> list[tuple[float, str]]:
+        """(score, address) of the best pages, scores rounded so that equal ones are equal everywhere.
+
+        Neighbouring words of the query that stand together in a page ("rank 14") count by a constant, whatever the
+        page's length: as single words such pairs stand on hundreds of pages.
+        """
         should = tantivy.Occur.Should
         clauses = [(should, clause) for word in words for clause in self._word(word)]
+        for pair in pairs:
+            phrase = tantivy.Query.phrase_query(self._schema, "body", list(pair))
+            clauses.append((should, tantivy.Query.const_score_query(phrase, PAIR_SCORE)))
         query = tantivy.Query.boolean_query(clauses)
         if filter_year is not None:
             year = tantivy.Query.const_score_query(
@@ -192,7 +206,7 @@ def part_url(url: str, part: int) -> str:
 
 def web_fingerprint(pages: Iterable[WebPage]) -> str:
     """Hash of the pages (texts, hence paging limits, included) and of how they are ranked."""
-    digest = hashlib.blake2b(f"{WEB_VERSION} {TITLE_BOOST} {MAX_QUERY_TOKENS}".encode(), digest_size=8)
+    digest = hashlib.blake2b(f"{WEB_VERSION} {TITLE_BOOST} {PAIR_SCORE} {MAX_QUERY_TOKENS}".encode(), digest_size=8)
     for page in pages:
         digest.update(msgspec.json.encode(page))
     return digest.hexdigest()
@@ -203,7 +217,7 @@ def _schema() -> tantivy.Schema:
     builder = tantivy.SchemaBuilder()
     builder.add_text_field("url", stored=True, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("title", tokenizer_name="whitespace", index_option="freq")
-    builder.add_text_field("body", tokenizer_name="whitespace", index_option="freq")
+    builder.add_text_field("body", tokenizer_name="whitespace", index_option="position")
     builder.add_text_field("years", tokenizer_name="whitespace", index_option="basic")
     return builder.build()
 

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from webleaper_jax.jsonl import DataError
+from webleaper_jax.errors import DataError
 
 # Fields that describe training, saving or generation, and change nothing in the forward pass.
 _IRRELEVANT = frozenset(

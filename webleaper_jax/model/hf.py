@@ -14,7 +14,7 @@ from jaxtyping import Array
 from safetensors import SafetensorError, safe_open
 from safetensors.flax import save_file
 
-from webleaper_jax.jsonl import DataError
+from webleaper_jax.errors import DataError
 from webleaper_jax.model.config import ModelConfig
 from webleaper_jax.model.decoder import Decoder
 

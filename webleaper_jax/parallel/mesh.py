@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from webleaper_jax.jsonl import DataError
+from webleaper_jax.errors import DataError
 
 Tree = TypeVar("Tree")
 

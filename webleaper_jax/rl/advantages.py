@@ -47,7 +47,7 @@ def normalise_group(rewards: Float[np.ndarray, " K"]) -> tuple[Float[np.ndarray,
 
 
 def trajectory_advantages(
-    rewards: Float[np.ndarray, " K"], loss_masks: Sequence[Sequence[Int[np.ndarray, " T"]]]
+    rewards: Float[np.ndarray, " K"], loss_masks: Sequence[Sequence[Int[np.ndarray, " _T"]]]
 ) -> GroupAdvantages:
     """The paper's estimator: the normalised reward of rollout i on each of its sampled tokens.
 

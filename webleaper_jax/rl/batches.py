@@ -55,7 +55,7 @@ class Sequences(NamedTuple):
     nonfinite: int
 
 
-def loss_masks(trajectory: Trajectory) -> list[Int[np.ndarray, " T"]]:
+def loss_masks(trajectory: Trajectory) -> list[Int[np.ndarray, " _T"]]:
     """The loss mask of each segment."""
     return [np.array(segment.loss_mask, np.int32) for segment in trajectory.segments]
 

@@ -277,7 +277,7 @@ class _Trainer:
 
     def update(
         self, state: TrainState, sequences: Sequence[batches.TrainSequence], step: int
-    ) -> tuple[TrainState, dict[str, float]]:
+    ) -> tuple[TrainState, dict[str, float | int]]:
         """Makes the updates of one step from its sequences; returns the new state and what to log.
 
         Raises:
@@ -290,7 +290,7 @@ class _Trainer:
             self._logprobs(self._reference, batch, temperature=self._config.temperature)[0] if self._reference else None
             for batch in placed
         ]
-        values: dict[str, float] = {}
+        values: dict[str, float | int] = {}
         for epoch in range(self._config.epochs_per_batch):
             gradient, sums = jax.tree.map(jnp.zeros_like, state.params), LossSums.zero()
             for batch, reference in zip(placed, references, strict=True):

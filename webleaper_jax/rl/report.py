@@ -9,11 +9,11 @@ from webleaper_jax.rl.rollouts import Rollouts
 from webleaper_jax.sampling.engine import EngineStats
 
 
-def of_rollouts(done: Rollouts, trainable: int, stats: EngineStats) -> dict[str, float]:
+def of_rollouts(done: Rollouts, trainable: int, stats: EngineStats) -> dict[str, float | int]:
     """Rewards, coverage, what the policy did, and what it cost. Means are over all rollouts of whole groups."""
     scores = [score for group in done.groups for score in group.scores]
     rollouts = [trajectory for group in done.groups for trajectory in group.trajectories]
-    values: dict[str, float] = {
+    values: dict[str, float | int] = {
         "groups/whole": len(done.groups),
         "groups/partial": len(done.partial),
         "groups/zero_variance": len(done.groups) - trainable,
@@ -37,7 +37,7 @@ def of_rollouts(done: Rollouts, trainable: int, stats: EngineStats) -> dict[str,
     return values | _of_trajectories(rollouts)
 
 
-def of_update(sums: LossSums, norm: float, epoch: int) -> dict[str, float]:
+def of_update(sums: LossSums, norm: float, epoch: int) -> dict[str, float | int]:
     """Token metrics of one update. Those of the first one are with the sampler's own weights (gap, entropy)."""
     tokens = max(float(sums.tokens), 1.0)
     values = {
@@ -69,13 +69,13 @@ def why_nothing(done: Rollouts) -> str:
     return " and ".join(parts) or "there was no group"
 
 
-def shown(values: Mapping[str, float]) -> dict[str, str]:
+def shown(values: Mapping[str, float | int]) -> dict[str, str]:
     """What a progress bar shows."""
     names = {"reward/mean": "reward", "train/entropy": "entropy", "speed/sampled_per_second": "tokens/s"}
     return {short: f"{values[name]:.3g}" for name, short in names.items() if name in values}
 
 
-def _of_scores(scores: Sequence[Score]) -> dict[str, float]:
+def _of_scores(scores: Sequence[Score]) -> dict[str, float | int]:
     rewards = [score.f for score in scores]
     return {
         "reward/mean": _mean(rewards),
@@ -88,7 +88,7 @@ def _of_scores(scores: Sequence[Score]) -> dict[str, float]:
     }
 
 
-def _of_trajectories(rollouts: Sequence[Trajectory]) -> dict[str, float]:
+def _of_trajectories(rollouts: Sequence[Trajectory]) -> dict[str, float | int]:
     endings = collections.Counter(trajectory.termination for trajectory in rollouts)
     lengths = [sum(len(segment.token_ids) for segment in t.segments) for t in rollouts]
     sampled = [sum(sum(segment.loss_mask) for segment in t.segments) for t in rollouts]
@@ -103,5 +103,5 @@ def _of_trajectories(rollouts: Sequence[Trajectory]) -> dict[str, float]:
     }
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: Sequence[float | int]) -> float:
     return sum(values) / len(values)

@@ -90,7 +90,7 @@ def decode(
         out: Sampled
 
     def goes_on(loop: Loop) -> Bool[Array, ""]:
-        return (loop.step < length) & (2 * jnp.sum(loop.remaining > 0) > busy_at_start)
+        return (loop.step < length) & (4 * jnp.sum(loop.remaining > 0) > 3 * busy_at_start)
 
     def one_token(loop: Loop) -> Loop:
         busy = loop.remaining > 0

@@ -243,7 +243,7 @@ class TextMaker:
     def _answer(
         self, kind: str, table: MadeTable, rows: Sequence[tuple[str, ...]], wanted: Sequence[int], request: str
     ) -> list[Piece]:
-        """The request names the columns with the separator that the answer uses: often that of the pages, but for bars."""
+        """The request lists the columns with the answer's separator: often that of the pages, but never a bar."""
         separator = self.bar if self.bar != " | " and self._chance(0.7) else self._pick(SEPARATORS)
         header = separator.join(table.columns[i] for i in wanted)
         header = header.lower() if self._chance(0.6) else header

@@ -1,0 +1,133 @@
+"""The entry points as a user meets them: help, mistakes (one clear line, no traceback, nothing lost), and the wheel."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from webleaper_jax.jsonl import write_records
+from webleaper_jax.records import Cell, Table
+
+LAUNCHERS = (
+    "tables",
+    "synthesize",
+    "collect",
+    "sft",
+    "grpo",
+    "evaluate",
+    "quickstart",
+    "report",
+    "serve",
+    "pretrain_tiny",
+)
+
+
+def run(repository: pathlib.Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m ...` as a user would, from the root of the checkout."""
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=repository,
+        env={**os.environ, "PYTHONPATH": str(repository), "JAX_PLATFORMS": "cpu", **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def assert_one_clear_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode not in (0, 1), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if "rror" in line]
+    assert lines, done.stderr
+    for word in words:
+        assert word in lines[0]
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_help_is_worth_reading(repository, name):
+    done = run(repository, f"launch.{name}", "--help")
+    assert f"python -m launch.{name}" in done.stdout
+    assert len(done.stdout) > 300
+
+
+def table(name: str, rows: int) -> Table:
+    cells = tuple((Cell(f"Name {name} {i}"), Cell(str(1900 + i)), Cell(f"Town {i % 3}")) for i in range(rows))
+    return Table(page_title=name, url=f"u/{name}", columns=("Name", "Year", "Town"), rows=cells, family=name)
+
+
+def test_mistakes_with_files(repository, tmp_path):
+    missing = run(repository, "launch.tables", f"--out={tmp_path / 'a'}", f"--source={tmp_path / 'none.jsonl'}")
+    assert_one_clear_line(missing, "none.jsonl", "no such file")
+
+    (tmp_path / "empty.jsonl").write_text("")
+    empty = run(repository, "launch.tables", f"--out={tmp_path / 'a'}", f"--source={tmp_path / 'empty.jsonl'}")
+    assert_one_clear_line(empty, "empty.jsonl", "no Table records")
+
+    bad = tmp_path / "bad.jsonl"
+    write_records(bad, [table("A", 12)])
+    bad.write_text(bad.read_text() + '{"kind": "table", "page_title": 7}\n')
+    malformed = run(repository, "launch.tables", f"--out={tmp_path / 'a'}", f"--source={bad}")
+    assert_one_clear_line(malformed, "bad.jsonl:2", "page_title")
+
+    write_records(tmp_path / "short.jsonl", [table("A", 3)])
+    short = run(repository, "launch.tables", f"--out={tmp_path / 'a'}", f"--source={tmp_path / 'short.jsonl'}")
+    assert_one_clear_line(short, "too_few_rows")
+    assert not list((tmp_path / "a").glob("*.gz"))
+
+    no_tasks = run(
+        repository, "launch.collect", f"--tables={tmp_path}", "--tasks=nowhere.gz", f"--out={tmp_path / 'c'}"
+    )
+    assert_one_clear_line(no_tasks, "nowhere.gz", "launch.synthesize")
+
+
+def test_mistakes_with_settings(repository, tmp_path):
+    typo = run(repository, "launch.tables", f"--out={tmp_path / 'a'}", "--config.tables.rules.min_row=3")
+    assert_one_clear_line(typo, "min_row")
+    kind = run(repository, "launch.tables", f"--out={tmp_path / 'a'}", "--config.tables.rules.min_rows=many")
+    assert_one_clear_line(kind, "min_rows")
+    preset = run(repository, "launch.quickstart", f"--workdir={tmp_path / 'w'}", "--config=configs/quickstart.py:tiny")
+    assert_one_clear_line(preset, "tiny", "smoke")
+    flag = run(repository, "launch.tables", f"--out={tmp_path / 'a'}", "--sorce=x")
+    assert "sorce" in flag.stderr
+    assert flag.returncode != 0
+    argument = run(repository, "launch.tables", f"--out={tmp_path / 'a'}", "sample")
+    assert_one_clear_line(argument, "sample")
+
+
+def test_a_workdir_of_another_config_is_left_alone(repository, tmp_path):
+    workdir = tmp_path / "run"
+    workdir.mkdir()
+    config = {"seed": 1, "preset": "default"}
+    (workdir / "config.json").write_text(json.dumps(config))
+    (workdir / "metrics.json").write_text("{}")
+    done = run(repository, "launch.quickstart", f"--workdir={workdir}")
+    assert_one_clear_line(done, "another config", str(workdir))
+    assert json.loads((workdir / "config.json").read_text()) == config
+    assert sorted(p.name for p in workdir.iterdir()) == ["config.json", "metrics.json"]
+
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "thesis.tex").write_text("x")
+    done = run(repository, "launch.quickstart", f"--workdir={foreign}")
+    assert_one_clear_line(done, "not empty")
+    assert [p.name for p in foreign.iterdir()] == ["thesis.tex"]
+
+
+def test_your_own_tables(repository, tmp_path):
+    """Any file of Table records goes through the stages."""
+    write_records(tmp_path / "mine.jsonl", [table(name, 20) for name in ("Lakes", "Hills", "Ports")])
+    done = run(repository, "launch.tables", f"--out={tmp_path / 'tables'}", f"--source={tmp_path / 'mine.jsonl'}")
+    assert done.returncode == 0, done.stderr
+    assert "next: python -m launch.synthesize" in done.stdout
+
+
+def test_serve_prints_its_command(repository):
+    done = run(repository, "launch.serve", "--model=some/model", "--port=1234", "--dry_run")
+    assert done.stdout.startswith("vllm serve some/model")
+    assert "--port 1234" in done.stdout
+    missing = run(repository, "launch.serve", "--model=m", "--vllm=/nowhere/vllm")
+    assert_one_clear_line(missing, "/nowhere/vllm")
