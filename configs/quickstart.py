@@ -37,23 +37,23 @@ def get_config(preset: str = "default") -> ConfigDict:
 
     config.tasks = ConfigDict()
     config.tasks.synthesis = ConfigDict({"seed": config.get_ref("seed"), "k_min": 2, "m_min": 2, "max_share": 0.4})
-    config.tasks.select = ConfigDict({"n_min": 9, "n_max": 30, "max_question": 240, "max_answer": 500})
-    config.tasks.select.max_reading = ConfigDict({"basic": 1000, "union": 1800, "reverse_union": 1800})
+    config.tasks.select = ConfigDict({"n_min": 9, "n_max": 30, "max_question": 280, "max_answer": 400})
+    config.tasks.select.max_reading = ConfigDict({"basic": 1200, "union": 1800, "reverse_union": 1800})
     config.tasks.select.shares = ConfigDict({"basic": 0.7, "union": 0.15, "reverse_union": 0.15})
     config.tasks.select.most = ConfigDict({"train": 600, "rl": 150, "validation": 40, "heldout": 160})
 
     config.loop = ConfigDict(
-        {"max_steps": 14, "max_turns": 16, "max_context": 1792, "max_format_errors": 2, "prompt": "short"}
+        {"max_steps": 14, "max_turns": 16, "max_context": 1536, "max_format_errors": 2, "prompt": "short"}
     )
 
     config.collect = ConfigDict()
     config.collect.sampling = ConfigDict({"temperature": 0.6, "top_p": 0.95, "seed": config.get_ref("seed")})
     config.collect.batch = ConfigDict({"rollouts": 3, "concurrency": 64})
     config.collect.searcher = ConfigDict({"early_stop": 0.25})
-    config.collect.filter = ConfigDict({"alpha": 0.3, "beta": 0.1, "ise": "ise", "beta_quantile": 0.2})
+    config.collect.filter = ConfigDict({"alpha": 0.3, "beta": 0.1, "ise": "ise", "beta_quantile": 0.2, "best_k": 2})
 
-    config.sft = ConfigDict({"steps": 120, "batch_size": 6, "seq_len": config.loop.get_ref("max_context")})
-    config.sft.update({"optimizer": "muon", "learning_rate": 1e-3, "muon_learning_rate": 5e-3, "warmup_steps": 10})
+    config.sft = ConfigDict({"steps": 120, "batch_size": 5, "seq_len": config.loop.get_ref("max_context")})
+    config.sft.update({"optimizer": "muon", "learning_rate": 2e-3, "muon_learning_rate": 0.01, "warmup_steps": 10})
     config.sft.update({"schedule": "linear", "final_scale": 0.05, "clip_norm": 1.0, "weight_decay": 0.0})
     config.sft.update({"seed": config.get_ref("seed"), "checkpoint_every": 40, "eval_every": 60, "export_steps": (60,)})
 
@@ -61,12 +61,12 @@ def get_config(preset: str = "default") -> ConfigDict:
     config.sft_more = ConfigDict({"steps": 100, "eval_every": 0, "export_steps": ()})
 
     config.grpo = ConfigDict({"steps": 12, "tasks_per_step": 8, "group_size": 8})
-    config.grpo.update({"learning_rate": 2e-4, "warmup_steps": 2, "micro_batch": 4, "slots": 64, "max_tokens": 640})
+    config.grpo.update({"learning_rate": 2e-4, "warmup_steps": 2, "micro_batch": 4, "slots": 64, "max_tokens": 320})
     config.grpo.update({"seed": config.get_ref("seed"), "checkpoint_every": 4})
 
     config.evaluate = ConfigDict()
     config.evaluate.sampling = ConfigDict({"temperature": 0.6, "top_p": 0.95, "seed": config.get_ref("seed")})
-    config.evaluate.sampling.max_tokens = 640
+    config.evaluate.sampling.max_tokens = 320
     config.evaluate.batch = ConfigDict({"rollouts": 1, "concurrency": 256})
     config.evaluate.engine = ConfigDict({"slots": 64, "decode_length": 16, "prefill_rows": 8, "prefill_chunk": 64})
 

@@ -198,7 +198,7 @@ def _numeric_name(name: str, declared: str, shape: str, header: str) -> str:
     """Returns the name of a column of numbers or dates: an entity's name does not fit it, its own header does."""
     if name == "position":
         return "rank" if shape in ("rank", "number") else name
-    return name if declared in _NUMERIC or name == "previous position" else header
+    return name if declared in _NUMERIC or name == "previous position" else header or name
 
 
 def _numeric_type(declared: str, shape: str) -> str:

@@ -16,13 +16,19 @@ from ml_collections import config_flags
 from webleaper_jax.jsonl import DataError
 
 T = TypeVar("T")
+_FLAG_ERRORS = (AttributeError, KeyError, TypeError, ValueError, OSError, flags.Error)
 
 
 def define_config(default: str = "configs/quickstart.py") -> Any:
     """Defines `--config=FILE.py[:PRESET]`, whose fields `--config.x.y=` override (unknown ones are refused)."""
     if not pathlib.Path(default).exists():  # run from elsewhere: the installed file
         default = str(pathlib.Path(__file__).parent.parent / default)
-    return config_flags.DEFINE_config_file("config", default, "Settings: FILE.py or FILE.py:PRESET.", lock_config=True)
+    try:  # overrides are applied as soon as the flag is defined
+        return config_flags.DEFINE_config_file(
+            "config", default, "Settings: FILE.py or FILE.py:PRESET.", lock_config=True
+        )
+    except _FLAG_ERRORS as error:
+        _fail(f"--config: {_one_line(error)}")
 
 
 def run(main: Callable[[Sequence[str]], None]) -> NoReturn:
@@ -151,10 +157,20 @@ def _read_json(path: pathlib.Path) -> Any:
 def _parse_flags(argv: Sequence[str]) -> list[str]:
     """Parses flags; a wrong one (or an unknown config field) is one line, not a traceback."""
     try:
-        return app.parse_flags_with_usage(list(argv))
-    except (AttributeError, KeyError, TypeError, ValueError, OSError, flags.Error) as error:
-        text = " ".join(str(error).strip("'\"").split())
-        _fail(f"{text} (see --help)")
+        rest = flags.FLAGS(list(argv))
+    except _FLAG_ERRORS as error:
+        _fail(f"{_one_line(error)} (see --help)")
+    if "config" in flags.FLAGS and not isinstance(flags.FLAGS.config, ml_collections.ConfigDict):
+        given = next((word for word in argv if word.startswith("--config=")), "--config")
+        _fail(f"{given}: no such config file; give FILE.py or FILE.py:PRESET, as in configs/quickstart.py:smoke")
+    return rest
+
+
+def _one_line(error: BaseException) -> str:
+    """The words of an error; of a whole traceback inside them (a config file that failed) the last line."""
+    text = str(error).strip("'\"").replace("\\n", "\n").replace("\\'", "'").strip()
+    lines = text.splitlines()
+    return f"{lines[0]} {lines[-1].strip()}" if "Traceback" in text else " ".join(text.split())
 
 
 def _fail(message: str) -> NoReturn:

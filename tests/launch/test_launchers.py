@@ -91,6 +91,8 @@ def test_mistakes_with_settings(repository, tmp_path):
     assert_one_clear_line(kind, "min_rows")
     preset = run(repository, "launch.quickstart", f"--workdir={tmp_path / 'w'}", "--config=configs/quickstart.py:tiny")
     assert_one_clear_line(preset, "tiny", "smoke")
+    nowhere = run(repository, "launch.tables", f"--out={tmp_path / 'a'}", "--config=nowhere.py")
+    assert_one_clear_line(nowhere, "nowhere.py")
     flag = run(repository, "launch.tables", f"--out={tmp_path / 'a'}", "--sorce=x")
     assert "sorce" in flag.stderr
     assert flag.returncode != 0

@@ -188,7 +188,7 @@ def test_a_reward_floor_stops_the_run(tmp_path: pathlib.Path) -> None:
 
 
 def test_micro_batches_and_order_change_nothing(whole: pathlib.Path) -> None:
-    """T11: one step from one row at a time, from all at once, and with the rollouts in another order."""
+    """T11: one step from one row at a time, and from all at once in another order."""
     trajectories = rollouts_of(whole)["step_000001"]
     rng = np.random.default_rng(0)
     groups = []
@@ -199,7 +199,7 @@ def test_micro_batches_and_order_change_nothing(whole: pathlib.Path) -> None:
     sequences = batches.build_sequences(groups).sequences
     shuffled = [sequences[i] for i in rng.permutation(len(sequences))]
     results = []
-    for order, micro_batch in ((sequences, 1), (sequences, 12), (shuffled, 5)):
+    for order, micro_batch in ((sequences, 1), (shuffled, 12)):
         config = dataclasses.replace(CONFIG, micro_batch=micro_batch, optimizer="adamw", kl=0.1)
         mesh = make_mesh(config.mesh)
         graph, state = nnx.split(hf.load_checkpoint(rl_world.policy_dir()))

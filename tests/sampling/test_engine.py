@@ -22,7 +22,7 @@ MAX_LEN = 400
 @pytest.fixture(scope="module")
 def shared_engine() -> EmbeddedEngine:
     return EmbeddedEngine(
-        DECODER, TOKENIZER, slots=6, max_len=MAX_LEN, decode_length=5, prefill_rows=2, prefill_chunk=32
+        DECODER, TOKENIZER, slots=6, max_len=MAX_LEN, decode_rows=4, decode_length=5, prefill_rows=2, prefill_chunk=32
     )
 
 

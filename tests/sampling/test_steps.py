@@ -14,7 +14,7 @@ def rows_of(seed: np.ndarray, temperature: float, top_p: float) -> steps.Rows:
     n = len(seed)
     words = np.stack([np.zeros(n), seed], -1).astype(np.uint32)
     zeros = jnp.zeros(n, jnp.int32)
-    return steps.Rows(zeros, zeros, zeros, jnp.array(words), jnp.full(n, temperature), jnp.full(n, top_p))
+    return steps.Rows(zeros, zeros, zeros, zeros, jnp.array(words), jnp.full(n, temperature), jnp.full(n, top_p))
 
 
 def slow_nucleus(p: np.ndarray, top_p: float) -> set[int]:

@@ -46,7 +46,7 @@ def forward(
     """Runs C new tokens of some cache rows (a prompt's chunk, or one sampled token) and writes them into the cache.
 
     Tokens that are not `valid` are computed and thrown away. Positions below a row's first new one must be filled
-    already. Row numbers past the last are allowed where nothing is valid.
+    already. Row numbers past the last are allowed where nothing is valid; two equal ones are not.
 
     Returns:
       The last hidden states (meaningless where not valid), and the cache.
@@ -88,21 +88,21 @@ def attend(
     # The heads of a group are folded into the rows, so that each group is one matrix product.
     q = (q * d**-0.5).reshape(n, c, groups, h // groups, d).transpose(0, 2, 3, 1, 4).reshape(n, groups, -1, d)
     seen = jnp.tile(positions, (1, h // groups))[:, None, :, None]  # the position of each folded row
-    every_row = n == k.shape[0]
+
+    def of_block(y: Float[Array, "B G S K"], b: Int[Array, ""]) -> Float[Array, "N G P K"]:
+        """Block `b` of the rows asked for, and of no others."""
+        size = (1, groups, BLOCK, d)
+        return jax.vmap(lambda row: jax.lax.dynamic_slice(y, (row, 0, b * BLOCK, 0), size)[0])(rows).astype(q.dtype)
 
     def block(b: Int[Array, ""], state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         m, total, summed = state
-        k_b, v_b = (jax.lax.dynamic_slice_in_dim(y, b * BLOCK, BLOCK, axis=2) for y in (k, v))
-        if not every_row:
-            k_b, v_b = (y.at[rows].get(mode="clip") for y in (k_b, v_b))
-        scores = jnp.einsum("ngxd,ngsd->ngxs", q, k_b.astype(q.dtype), preferred_element_type=jnp.float32)
+        k_b, v_b = of_block(k, b), of_block(v, b)
+        scores = jnp.einsum("ngxd,ngsd->ngxs", q, k_b, preferred_element_type=jnp.float32)
         scores = jnp.where(b * BLOCK + jnp.arange(BLOCK) <= seen, scores, _MASKED)
         higher = jnp.maximum(m, scores.max(-1, keepdims=True))
         weights = jnp.exp(scores - higher)
         shrink = jnp.exp(m - higher)
-        added = jnp.einsum(
-            "ngxs,ngsd->ngxd", weights.astype(q.dtype), v_b.astype(q.dtype), preferred_element_type=jnp.float32
-        )
+        added = jnp.einsum("ngxs,ngsd->ngxd", weights.astype(q.dtype), v_b, preferred_element_type=jnp.float32)
         return higher, total * shrink + weights.sum(-1, keepdims=True), summed * shrink + added
 
     zeros = jnp.zeros(q.shape, jnp.float32)

@@ -1,9 +1,10 @@
 """The embedded engine: a KV-cache sampler in the trainer's process, with continuous batching over many episodes.
 
 Each episode (session) holds a slot of a preallocated cache from its first turn until it is closed, so that turn k+1
-prefills only the tokens that came since turn k. Requests of sessions without a slot wait. All busy slots decode
-together in chunks of a few tokens; between chunks, finished rows are handed back, new ones are prefilled and join. An
-episode that waits for its tools keeps its slot and costs nothing else.
+prefills only the tokens that came since turn k. Requests of sessions without a slot wait. Busy slots decode a
+few tokens at a time, in calls of a fixed number of rows (those that have come about as far together, since attention
+costs what the longest needs); between calls finished rows are handed back, new ones are prefilled and join. An episode
+that waits for its tools keeps its slot and costs nothing else.
 
 What a request samples depends on its ids, its seed and the weights only. Token p is computed in a step whose shape does
 not depend on who else is there: prompts in chunks aligned to absolute positions, sampled tokens one by one; and the
@@ -92,7 +93,8 @@ class EmbeddedEngine:
       tokenizer: its tokenizer; gives the stop ids, and the ids that can be sampled at all.
       slots: rows of the cache: how many episodes are under way at once (more may wait).
       max_len: tokens of context, prompt and sample together.
-      decode_length: the most tokens that a decode call samples before finished rows are handed back.
+      decode_rows, decode_length: the shape of a decode call; it samples at most `decode_length` tokens of each row. Few
+        rows waste less when few episodes are left; on an accelerator, take as many as there are slots.
       prefill_rows, prefill_chunk: the shape of a prefill call.
       patience: seconds to wait for episodes that are about to come back with their next request, before the others go
         on without them: a decode call costs the same for one row as for all.
@@ -110,6 +112,7 @@ class EmbeddedEngine:
         *,
         slots: int = 64,
         max_len: int = 1024,
+        decode_rows: int = 16,
         decode_length: int = 16,
         prefill_rows: int = 8,
         prefill_chunk: int = 64,
@@ -132,7 +135,7 @@ class EmbeddedEngine:
         self.version = 0
         self.stats = EngineStats()
         self.max_len = max_len
-        self._decode_length = decode_length
+        self._decode_shape = (min(decode_rows, slots), decode_length)
         self._prefill_shape = (min(prefill_rows, slots), prefill_chunk)
         self._patience = patience
         self.dtype = dtype
@@ -331,13 +334,16 @@ class EmbeddedEngine:
     # ------------------------------------------------------------------------------------------------- device steps
 
     def _step(self, busy: list[tuple[int, _Slot]]) -> None:
-        """Prefills what is new, then samples one chunk of all busy rows."""
+        """Prefills what is new, then samples a few tokens of all busy rows."""
         started = time.monotonic()
         while new := [(row, slot) for row, slot in busy if slot.prompt]:
             self._prefill(new[: self._prefill_shape[0]])
         jax.block_until_ready(self._cache)
         prefilled = time.monotonic()
-        self._decode(busy)
+        by_length = sorted(busy, key=lambda item: len(item[1].cached))
+        count = self._decode_shape[0]
+        for first in range(0, len(by_length), count):
+            self._decode(by_length[first : first + count])
         self.stats.prefill_seconds += prefilled - started
         self.stats.decode_seconds += time.monotonic() - prefilled
 
@@ -361,31 +367,32 @@ class EmbeddedEngine:
         self.stats.prefill_calls += 1
         self._cache = steps.prefill(self._graph, self.params, self._cache, rows, tokens, positions, valid)
 
-    def _decode(self, busy: list[tuple[int, _Slot]]) -> None:
-        """Samples up to `decode_length` tokens of each busy row."""
-        rows = _idle_rows(len(self._slots))
-        for row, slot in busy:
+    def _decode(self, some: list[tuple[int, _Slot]]) -> None:
+        """Samples up to `decode_length` tokens of a few busy rows."""
+        rows = self._idle_rows()
+        for i, (row, slot) in enumerate(some):
             assert slot.job is not None
             sampling = slot.job.request.sampling
-            rows.token[row] = slot.token
-            rows.position[row] = len(slot.cached)
-            rows.remaining[row] = slot.remaining
-            rows.seed[row] = divmod(slot.job.request.seed % 2**64, 2**32)
-            rows.temperature[row] = sampling.temperature
-            rows.top_p[row] = sampling.top_p
+            rows.row[i] = row
+            rows.token[i] = slot.token
+            rows.position[i] = len(slot.cached)
+            rows.remaining[i] = slot.remaining
+            rows.seed[i] = divmod(slot.job.request.seed % 2**64, 2**32)
+            rows.temperature[i] = sampling.temperature
+            rows.top_p[i] = sampling.top_p
         self._cache, out = self._sample(rows)
         tokens, logprobs, counts = (np.asarray(field) for field in out)
-        for row, slot in busy:
-            new = tokens[row, : counts[row]].tolist()
+        for i, (_, slot) in enumerate(some):
+            new = tokens[i, : counts[i]].tolist()
             slot.cached += [slot.token, *new[:-1]]
             slot.token = new[-1]
             slot.sampled += new
-            slot.logprobs += logprobs[row, : counts[row]].tolist()
+            slot.logprobs += logprobs[i, : counts[i]].tolist()
             slot.stopped = new[-1] in self._tokenizer.stop_ids
         self.stats.decode_calls += 1
         self.stats.sampled += int(counts.sum())
         self.stats.busy_rows += int(counts.sum())
-        self.stats.step_rows += int(counts.max()) * len(self._slots)
+        self.stats.step_rows += int(counts.max()) * self._decode_shape[0]
 
     def _sample(self, rows: steps.Rows) -> tuple[Cache, steps.Sampled]:
         return steps.decode(
@@ -395,8 +402,17 @@ class EmbeddedEngine:
             rows,
             stop_ids=self._tokenizer.stop_ids,
             vocabulary=self._tokenizer.vocab_size,
-            length=self._decode_length,
+            length=self._decode_shape[1],
         )
+
+    def _idle_rows(self) -> steps.Rows:
+        """The rows of a decode call, doing nothing, as numpy arrays to fill in."""
+        count = self._decode_shape[0]
+        fields: dict[str, Any] = {name: np.zeros(count, np.int32) for name in ("token", "position", "remaining")}
+        fields |= {name: np.ones(count, np.float32) for name in ("temperature", "top_p")}
+        fields["row"] = np.full(count, len(self._slots), np.int32)  # past the last: ignored
+        fields["seed"] = np.zeros((count, 2), np.uint32)
+        return steps.Rows(**fields)
 
     def _warm_up(self) -> None:
         """Compiles both steps (by running them on nothing), so that nothing compiles later."""
@@ -406,17 +422,9 @@ class EmbeddedEngine:
         self._cache = steps.prefill(
             self._graph, self.params, self._cache, rows, nothing, nothing, np.zeros((count, length), bool)
         )
-        self._cache, _ = self._sample(_idle_rows(len(self._slots)))
+        self._cache, _ = self._sample(self._idle_rows())
 
     def _own(self, params: Params) -> Params:
         """Copies and casts weights, so that a trainer that gives its buffers away does not take the engine's."""
         device = jax.local_devices()[0]
         return jax.tree.map(lambda x: jnp.array(jax.device_put(x, device), self.dtype, copy=True), params)
-
-
-def _idle_rows(slots: int) -> steps.Rows:
-    """Rows that do nothing, as numpy arrays to fill in."""
-    fields: dict[str, Any] = {name: np.zeros(slots, np.int32) for name in ("token", "position", "remaining")}
-    fields |= {name: np.ones(slots, np.float32) for name in ("temperature", "top_p")}
-    fields["seed"] = np.zeros((slots, 2), np.uint32)
-    return steps.Rows(**fields)

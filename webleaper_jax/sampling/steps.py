@@ -1,4 +1,4 @@
-"""The two device steps of the embedded engine: prefill one chunk of some slots, decode a few tokens of all slots.
+"""The two device steps of the embedded engine: prefill one chunk of some slots, decode a few tokens of some slots.
 
 Each has one shape and is compiled once. A token's numbers depend on its own row only: neither on which other rows are
 busy, nor on how far they have come.
@@ -20,12 +20,13 @@ Params = Mapping[str, Any]
 
 
 class Rows(NamedTuple):
-    """What each slot is about to do. A slot with `remaining` 0 is idle.
+    """What some cache rows are about to do. One with `remaining` 0 is idle (its `row` may be past the last).
 
     `token` stands at `position` and is not in the cache yet; the next one is sampled for `position + 1`.
     `seed` is the request's seed as two words, high one first.
     """
 
+    row: Int[Array, " B"]
     token: Int[Array, " B"]
     position: Int[Array, " B"]
     remaining: Int[Array, " B"]
@@ -90,12 +91,12 @@ def decode(
         out: Sampled
 
     def goes_on(loop: Loop) -> Bool[Array, ""]:
-        return (loop.step < length) & (4 * jnp.sum(loop.remaining > 0) > 3 * busy_at_start)
+        return (loop.step < length) & (2 * jnp.sum(loop.remaining > 0) > busy_at_start)
 
     def one_token(loop: Loop) -> Loop:
         busy = loop.remaining > 0
         hidden, cache = forward(
-            decoder, loop.cache, loop.token[:, None], loop.position[:, None], busy[:, None], jnp.arange(batch)
+            decoder, loop.cache, loop.token[:, None], loop.position[:, None], busy[:, None], rows.row
         )
         position = loop.position + 1
         token, logprob = sample(decoder.logits(hidden[:, 0]), position, rows, vocabulary)

@@ -356,12 +356,13 @@ def text_batch(
     for row in range(rows):
         room = int(length * maker.rng.uniform(0.3, 0.6))
         cells = room / 9.0
-        while True:
+        for _ in range(20):
             context, requests = maker.document(max(4, int(cells)))
             ids = encode([context])[0]
             if len(ids) <= room:
                 break
             cells = min(cells * 0.8, cells * room / len(ids))
+        ids = ids[-room:]  # rows too short for any document hold the end of one
         tokens[row, : len(ids)] = ids
         at = len(ids)
         while at <= length:
