@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 from launch import collect, common, evaluate, report, synthesize, tables
 from webleaper_jax.agent.engine import Engine
-from webleaper_jax.jsonl import load_records
+from webleaper_jax.jsonl import DataError, load_records
 from webleaper_jax.records import Task, Trajectory
 
 FLAGS = flags.FLAGS
@@ -90,7 +90,7 @@ class Quickstart:
             )
             found[folder.name] = sum(score.f for score in batch.scores) / max(1, len(batch.scores))
             print(f"{folder.name}: mean F {found[folder.name]:.3f} on {len(batch.scores)} validation tasks")
-        best = max(sorted(found), key=lambda name: found[name])
+        best = max(found, key=lambda name: (found[name], name))  # the later one of equals
         common.write_json(self.path / "chosen.json", {"chosen": best, "validation_f": found})
         print(f"chosen: {best}")
 
@@ -116,9 +116,22 @@ class Quickstart:
         sft.run(config, kept, [], self.chosen(), self.path / "sft_more")
 
     def init(self) -> pathlib.Path:
+        """The policy that SFT starts from, the very checkpoint that `untrained` means."""
         from launch import sft
 
-        return sft.bundled_base()
+        if self.config.init == "tiny_base":
+            return sft.bundled_base()
+        if self.config.init != "smollm2":
+            return pathlib.Path(self.config.init)
+        folder = self.path / "smollm2"
+        if not (folder / "tokenizer.json").exists():  # written last
+            from webleaper_jax.model.gguf import convert_gguf, smollm2_file
+
+            try:
+                convert_gguf(smollm2_file(), folder)
+            except (FileNotFoundError, ImportError) as error:
+                raise DataError(str(error)) from None
+        return folder
 
     def chosen(self) -> pathlib.Path:
         return self.path / "sft" / "exports" / json.loads((self.path / "chosen.json").read_text())["chosen"]
