@@ -148,7 +148,7 @@ class Quickstart:
             engine = evaluate.embedded_engine(self.config, self.policy(name), name)
         recorded: list[Trajectory] = []
         if name == "other_observations":
-            recorded = load_records(self.path / "eval" / "sft" / "trajectories.jsonl.gz", Trajectory)
+            recorded = load_records(self.path / "eval" / "scripted" / "trajectories.jsonl.gz", Trajectory)
         controlled = evaluate.controlled(name, tools, tasks, recorded)
         batch = evaluate.run(
             self.config, controlled, tasks, engine, self.path / "eval" / name, label=f"evaluate {name}"

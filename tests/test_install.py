@@ -1,6 +1,7 @@
 """The wheel holds the sample, and the bare package runs the data stage without jax."""
 
 import pathlib
+import shutil
 import subprocess
 import sys
 import venv
@@ -28,8 +29,13 @@ except ImportError:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory, repository) -> pathlib.Path:
     out = tmp_path_factory.mktemp("wheel")
+    source = out / "source"  # a copy: building leaves files in its tree
+    for name in ("webleaper_jax", "data_gen", "configs", "launch"):
+        shutil.copytree(repository / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(repository / name, source)
     subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", f"--outdir={out}", str(repository)],
+        [sys.executable, "-m", "build", "--wheel", f"--outdir={out}", str(source)],
         check=True, capture_output=True, timeout=300,
     )  # fmt: skip
     return next(out.glob("*.whl"))

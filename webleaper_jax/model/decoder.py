@@ -68,10 +68,10 @@ class Decoder(nnx.Module):
 
         def layer(x: Float[Array, "B T D"], weights: dict[str, Array]) -> tuple[Float[Array, "B T D"], None]:
             with jax.named_scope("attention"):
-                q, k, v = _qkv(config, weights, x, cos, sin)
+                q, k, v = qkv(config, weights, x, cos, sin)
                 out = causal_attention(q, k, v, segment_ids, config.attention_block, config.plain_attention_up_to)
                 x = x + linear(out.reshape(*x.shape[:2], -1), weights["wo"])
-            return _mlp(config, weights, x), None
+            return mlp(config, weights, x), None
 
         if config.remat:
             layer = jax.checkpoint(layer)
@@ -149,13 +149,13 @@ class Decoder(nnx.Module):
             i: int | Int[Array, ""], x: Float[Array, "B C D"], cache: Cache
         ) -> tuple[Float[Array, "B C D"], Cache]:
             weights = jax.tree.map(lambda w: w[i], stacked)
-            q, k, v = _qkv(config, weights, x, cos, sin)
+            q, k, v = qkv(config, weights, x, cos, sin)
             new = (k.astype(cache.k.dtype), v.astype(cache.v.dtype))
             cache = Cache(*(old.at[i, rows, slots].set(y, mode="drop") for old, y in zip(cache, new, strict=True)))
             keys, values = (y[i, :, :span].astype(q.dtype) for y in cache)
             out = cached_attention(q, keys, values, positions)
             x = x + linear(out.reshape(*x.shape[:2], -1), weights["wo"])
-            return _mlp(config, weights, x), cache
+            return mlp(config, weights, x), cache
 
         if config.unroll_layers:
             for i in range(config.num_layers):
@@ -202,7 +202,7 @@ def rms_norm(x: Float[Array, "... D"], gain: Float[Array, " D"], eps: float) -> 
     return gain * y.astype(x.dtype)
 
 
-def _qkv(
+def qkv(
     config: ModelConfig,
     weights: dict[str, Array],
     x: Float[Array, "B T D"],
@@ -218,7 +218,7 @@ def _qkv(
     return rotate(q, cos, sin), rotate(k, cos, sin), v
 
 
-def _mlp(config: ModelConfig, weights: dict[str, Array], x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+def mlp(config: ModelConfig, weights: dict[str, Array], x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
     """Adds the gated feed-forward layer (SwiGLU) to the residual stream."""
     with jax.named_scope("mlp"):
         y = rms_norm(x, weights["mlp_norm"], config.rms_norm_eps)

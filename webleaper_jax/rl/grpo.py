@@ -371,7 +371,7 @@ def apply_gradient(
 
 def export(decoder: Any, init_dir: str | os.PathLike[str], directory: pathlib.Path) -> None:
     """Writes a Hugging Face checkpoint with the tokenizer of `init_dir`; whole or absent."""
-    sft._export(decoder, init_dir, directory)
+    sft.export(decoder, init_dir, directory)
 
 
 def _export_dir(out_dir: pathlib.Path, step: int) -> pathlib.Path:
@@ -415,7 +415,7 @@ def _fingerprints(
         "tasks": str(derive_seed(*sorted(task.id for task in tasks))),
         "web": tools.web.fingerprint,
         "tools": tools.fingerprint,
-        "initial checkpoint": sft._weights_fingerprint(pathlib.Path(init_dir)),
+        "initial checkpoint": sft.weights_fingerprint(pathlib.Path(init_dir)),
         **{f"config.loop.{name}": str(value) for name, value in msgspec.structs.asdict(loop).items()},
         **{f"config.grpo.{name}": str(value) for name, value in settings.items()},
     }

@@ -61,12 +61,12 @@ def forward(
     for i in range(config.num_layers):
         weights = jax.tree.map(lambda w, i=i: w[i], stacked)
         with jax.named_scope("attention"):
-            q, k, v = model._qkv(config, weights, x, cos, sin)
+            q, k, v = model.qkv(config, weights, x, cos, sin)
             keys[i] = keys[i].at[target, :, positions].set(k.astype(keys[i].dtype), mode="drop")
             values[i] = values[i].at[target, :, positions].set(v.astype(values[i].dtype), mode="drop")
             out = attend(q, keys[i], values[i], positions, rows, blocks)
             x = x + out.reshape(*x.shape[:2], -1) @ weights["wo"]
-        x = model._mlp(config, weights, x)
+        x = model.mlp(config, weights, x)
     return rms_norm(x, decoder.final_norm[...], config.rms_norm_eps), Cache(tuple(keys), tuple(values))
 
 

@@ -176,7 +176,7 @@ def train_sft(
     if first == config.steps:
         print(f"sft: all {config.steps} steps done before", flush=True)
         if not _export_dir(out_dir, first).exists():
-            _export(nnx.merge(graph, state.params), init_dir, _export_dir(out_dir, first))
+            export(nnx.merge(graph, state.params), init_dir, _export_dir(out_dir, first))
         return _result(config, out_dir)
 
     # ---- Compile: once, ahead of the first step.
@@ -219,7 +219,7 @@ def train_sft(
                 metrics.write(step, found)
                 bar.write(f"sft: step {step}: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
             if exports:
-                _export(nnx.merge(graph, state.params), init_dir, _export_dir(out_dir, step))
+                export(nnx.merge(graph, state.params), init_dir, _export_dir(out_dir, step))
             if saves:
                 checkpoints.save(state, step)  # last, so that nothing before it can be missing
             if pause:
@@ -363,7 +363,7 @@ def _export_dir(out_dir: pathlib.Path, step: int) -> pathlib.Path:
     return out_dir / "exports" / f"step_{step:06d}"
 
 
-def _export(model: Decoder, init_dir: str | os.PathLike[str], directory: pathlib.Path) -> None:
+def export(model: Decoder, init_dir: str | os.PathLike[str], directory: pathlib.Path) -> None:
     """Writes a Hugging Face checkpoint with the tokenizer of `init_dir`; whole or absent."""
     temporary = directory.with_name(f".{directory.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -402,12 +402,12 @@ def _fingerprints(config: SFTConfig, source: RowSource, init_dir: str | os.PathL
     return {
         "tokenizer": source.info.tokenizer,
         "training set": source.info.content,
-        "initial checkpoint": _weights_fingerprint(pathlib.Path(init_dir)),
+        "initial checkpoint": weights_fingerprint(pathlib.Path(init_dir)),
         **{f"config.sft.{name}": str(value) for name, value in settings.items()},
     }
 
 
-def _weights_fingerprint(directory: pathlib.Path, edge: int = 1 << 20) -> str:
+def weights_fingerprint(directory: pathlib.Path, edge: int = 1 << 20) -> str:
     """A hash of names, sizes, and the first and last MiB of the weight files (all of them may be many gigabytes)."""
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(directory.glob("*.safetensors")):
