@@ -62,7 +62,7 @@ def get_config(preset: str = "default") -> ConfigDict:
     config.sft_more = ConfigDict({"steps": 100, "eval_every": 0, "export_steps": ()})
 
     config.grpo = ConfigDict({"steps": 10, "tasks_per_step": 4, "group_size": 8})
-    config.grpo.update({"learning_rate": 3e-4, "warmup_steps": 1, "micro_batch": 4, "slots": 64, "max_tokens": 320})
+    config.grpo.update({"learning_rate": 3e-5, "warmup_steps": 1, "micro_batch": 4, "slots": 64, "max_tokens": 320})
     config.grpo.update({"seed": config.get_ref("seed"), "checkpoint_every": 4})
 
     config.evaluate = ConfigDict()
