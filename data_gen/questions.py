@@ -12,7 +12,7 @@ BASIC = (
     "Which {nouns} are in {title}{where}? Give {columns}.",
     "Make a table of every {noun} in {title}{where}: {columns}.",
     "Find each {noun} listed in {title}{where}. Answer with {columns}.",
-    "Give {columns} for all {nouns} in {title}{where}.",
+    "For all {nouns} in {title}{where}, give {columns}.",
     "Collect the {nouns} of {title}{where}. Columns wanted: {columns}.",
     "What are the {nouns} in {title}{where}? Table: {columns}.",
     "Go through {title} and note each {noun}{where}: {columns}.",

@@ -22,7 +22,7 @@ from webleaper_jax.jsonl import DataError
 from webleaper_jax.records import Split, Table, Tree
 
 SPLITS: tuple[Split, ...] = ("train", "rl", "validation", "heldout")
-SHARES: dict[Split, float] = {"train": 0.45, "rl": 0.12, "validation": 0.10, "heldout": 0.33}
+SHARES: dict[Split, float] = {"train": 0.45, "rl": 0.18, "validation": 0.10, "heldout": 0.27}
 SAMPLE_SPLITS = pathlib.Path(__file__).parent / "sample" / "splits.toml"
 
 

@@ -58,7 +58,7 @@ def _draft(source: Source, condition: Condition | None, attributes: tuple[str, .
             key.type,
             key.domain,
             source.quoted,
-            (condition.relation, condition.text) if condition else None,
+            (source.labels[condition.relation], condition.text) if condition else None,
             [source.labels[NAME], *(source.labels[name] for name in attributes)],
             seed,
         ),

@@ -137,7 +137,7 @@ def _draft(
     for condition, title in zip(chosen, titles, strict=True):
         if condition is not None:
             triples.append(condition_triple("V@x", condition, title, titles))
-    key = a.tree.key
+    key, name = a.tree.key, shared_label(a, b, NAME)
     return Draft(
         variant="union",
         sources=(a, b),
@@ -147,24 +147,32 @@ def _draft(
             key.type,
             key.domain,
             [a.quoted, b.quoted],
-            [(c.relation, c.text) if c else None for c in chosen],
-            [NAME, *columns.values()],
+            [(s.labels[c.relation], c.text) if c else None for s, c in zip((a, b), chosen, strict=True)],
+            [name, *columns.values()],
             seed,
         ),
+        key=name,
     )
 
 
 def union_columns(
     a: Source, b: Source, attributes: Sequence[str], answer: Collection[str], labels: Sequence[str]
 ) -> dict[Ref, str]:
-    """What to ask of each source, and what to call it: `year (Booker Prize)`, from either source.
+    """What to ask of each source, and what to call it: `year (Booker Prize)`, from either source, or as both call it.
 
     An attribute on which the sources agree for every answer is asked once, without a source: `country`.
     """
     columns = {}
     for name in attributes:
         if all(a.said(entity, name) == b.said(entity, name) for entity in answer):
-            columns[Ref(name, a.title)] = name
+            columns[Ref(name, a.title)] = shared_label(a, b, name)
         else:
-            columns |= {Ref(name, s.title): f"{name} ({label})" for s, label in zip((a, b), labels, strict=True)}
+            said = shared_label(a, b, name)
+            columns |= {Ref(name, s.title): f"{said} ({label})" for s, label in zip((a, b), labels, strict=True)}
     return columns
+
+
+def shared_label(a: Source, b: Source, relation: str) -> str:
+    """What both tables call a relation in their headers; its standard name where they differ."""
+    label = a.labels.get(relation, relation)
+    return label if b.labels.get(relation, relation) == label else relation

@@ -12,6 +12,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+import msgspec
+
 from data_gen.entities import EntityIndex, is_vacant, names_of, normalize
 from data_gen.relations import ENTITY_TYPES, Synonyms, column_relations, load_synonyms
 from data_gen.tables import Drop
@@ -112,7 +114,7 @@ def _fits_as_key(table: Table, relation: Relation, index: EntityIndex, rules: Tr
 
 
 def _tree(table: Table, columns: Sequence[Relation], key: int, index: EntityIndex) -> Tree:
-    others = tuple(relation for relation in columns if relation.column != key)
+    others = tuple(_other_relation(relation) for relation in columns if relation.column != key)
     rows_of: dict[str, list[int]] = defaultdict(list)
     for i, row in enumerate(table.rows):
         if not is_vacant(row[key].text):
@@ -137,6 +139,11 @@ def _tree(table: Table, columns: Sequence[Relation], key: int, index: EntityInde
         relations=others,
         members=tuple(members),
     )
+
+
+def _other_relation(column: Relation) -> Relation:
+    """Returns a column beside the key. `name` means the key: another column of names is called otherwise."""
+    return msgspec.structs.replace(column, name="other name") if column.name == "name" else column
 
 
 def _key_relation(column: Relation) -> Relation:

@@ -1,11 +1,16 @@
 """The report of a run: report.html, the figures as PNG, metrics.json, and the small table printed at the end.
 
-python -m launch.report --workdir=RUN      # writes a run's report again, from its files
+python -m launch.report --workdir=RUN                                  # writes a run's report again, from its files
+python -m launch.report --workdir=SEED0,SEED1,SEED2 --out=pooled.json  # runs that differ by seed, taken together
+
+Several runs of the same held-out tasks are pooled task by task; each run's GRPO minus SFT is printed, then the pooled
+table with intervals over table families, which --out holds for programs.
 """
 
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from absl import flags
@@ -103,19 +108,65 @@ def _notes(config: ConfigDict, path: pathlib.Path) -> list[str]:
     return lines
 
 
-def main(_: Sequence[str]) -> None:
-    path = pathlib.Path(FLAGS.workdir)
+def pool(paths: Sequence[pathlib.Path]) -> dict[str, Any]:
+    """Returns the metrics of several runs taken together, and under `seeds` each run's GRPO minus SFT.
+
+    Raises:
+      DataError: a run is not finished, or was made on other tasks than the first.
+    """
+    scores: dict[str, list[Score]] = {}
+    tasks: dict[str, Task] = {}
+    evaluated: set[str] = set()
+    seeds = []
+    for path in paths:
+        metrics = _finished(path)
+        own = {p: load_records(_scores(path, p), Score) for p in POLICIES if _scores(path, p).exists()}
+        ids = {score.task_id for policy in own for score in own[policy]}
+        if evaluated and ids != evaluated:
+            raise DataError(f"{path}: was evaluated on other tasks than {paths[0]}; give runs that differ by seed only")
+        evaluated = ids
+        tasks |= {task.id: task for task in load_records(path / "tasks" / "tasks.jsonl.gz", Task)}
+        for policy, of_policy in own.items():
+            scores.setdefault(policy, []).extend(of_policy)
+        seeds.append({"workdir": str(path), "seed": metrics["seed"], "paired": metrics.get("paired")})
+    pooled = collect_metrics(list(tasks.values()), scores, wall_seconds={}, peak_rss_gb=0.0, seed=seeds[0]["seed"])
+    held_out = [tasks[i] for i in evaluated]
+    families = {family for task in held_out for family in task.provenance.families}
+    unneeded = ("wall_seconds", "peak_rss_gb", "seed", "tasks")
+    return {name: value for name, value in pooled.items() if name not in unneeded} | {
+        "heldout": {"tasks": len(held_out), "families": len(families)},
+        "seeds": seeds,
+    }
+
+
+def _finished(path: pathlib.Path) -> dict[str, Any]:
     metrics = path / "metrics.json"
     if not metrics.exists():
         raise DataError(
             f"--workdir={path}: holds no finished run; `python -m launch.quickstart --workdir={path}` goes on"
         )
-    before = json.loads(metrics.read_text())
-    config = ConfigDict(json.loads((path / "config.json").read_text()))
-    write(config, path, before["wall_seconds"], before["peak_rss_gb"])
-    common.finish(path / "report" / "report.html", "open it in a browser")
+    return json.loads(metrics.read_text())
+
+
+def main(_: Sequence[str]) -> None:
+    paths = [pathlib.Path(workdir) for workdir in FLAGS.workdir]
+    if len(paths) > 1:
+        metrics = pool(paths)
+        for run in metrics["seeds"]:
+            print(f"{run['workdir']}: seed {run['seed']}, GRPO - SFT {run['paired']['f'] if run['paired'] else '-'}")
+        print(f"{len(paths)} runs of {metrics['heldout']['tasks']} held-out tasks")
+        print(summary_table(metrics))
+        if FLAGS.out:
+            write_metrics(FLAGS.out, metrics)
+            print(f"written to {FLAGS.out}")
+        return
+    before = _finished(paths[0])
+    config = ConfigDict(json.loads((paths[0] / "config.json").read_text()))
+    write(config, paths[0], before["wall_seconds"], before["peak_rss_gb"])
+    common.finish(paths[0] / "report" / "report.html", "open it in a browser")
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("workdir", None, "Folder of a finished run.", required=True)
+    flags.DEFINE_list("workdir", None, "Folder of a finished run, or several with commas.", required=True)
+    flags.DEFINE_string("out", None, "Where the metrics of several runs are written, as JSON.")
     common.run(main)

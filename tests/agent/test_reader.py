@@ -23,6 +23,11 @@ def test_a_column_of_a_condition_is_shown_too():
     assert columns('Give team for all in "X" whose stadium is C.') == "Team | Stadium"
 
 
+def test_listed_columns_are_shown_in_the_order_of_the_goal():
+    assert columns('For all in "X", give stadium | team.') == "Stadium | Team"
+    assert columns('For all in "X" whose city is B, give stadium | team.') == "Stadium | Team | City"
+
+
 def test_nothing_that_was_asked_for_is_hidden():
     whole = "Team | City | Stadium"
     assert columns('In "X": name | stadium') == whole  # which column is the name?
@@ -51,6 +56,6 @@ def test_every_listed_column_survives_whatever_the_table(header, data):
     shown = relevant_columns(text, f'In "T": {" | ".join(asked)}')
     for name in asked:
         assert f"{name}-value" in shown
-    assert [part for part in row.split(" | ") if part in shown.splitlines()[2].split(" | ")] == shown.splitlines()[
-        2
-    ].split(" | ")
+    cells = shown.splitlines()[2].split(" | ")
+    assert cells[: len(asked)] == [f"{name}-value" for name in asked]
+    assert len(set(cells)) == len(cells)

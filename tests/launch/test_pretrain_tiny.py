@@ -1,5 +1,6 @@
 """Pre-training of the tiny base: what its text holds, that it repeats and goes on, what the shipped base was fed."""
 
+import dataclasses
 import json
 import re
 
@@ -23,7 +24,7 @@ from webleaper_jax.train.pretrain_text import KINDS, SEPARATORS, TextMaker
 from webleaper_jax.train.tiny_tokenizer import SPECIAL_TOKENS, save_tokenizer, tokenizer_text, train_tokenizer
 
 TINY = PretrainConfig(
-    stages=(Stage(64, 2, 3), Stage(96, 2, 3)), num_layers=2, num_heads=2, intermediate_size=64, warmup_steps=2
+    stages=(Stage(64, 2, 3), Stage(96, 2, 3)), num_layers=2, num_heads=3, intermediate_size=64, warmup_steps=2
 )
 
 
@@ -136,6 +137,8 @@ def test_the_planted_circuit_copies_before_any_training():
         rope_theta=1e6, tie_embeddings=True,
     )  # fmt: skip
     decoder = Decoder(config, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="three heads"):
+        plant_induction(Decoder(dataclasses.replace(config, num_heads=2, num_kv_heads=2), rngs=nnx.Rngs(0)), 0)
     tokens, known = copy_batch(np.random.default_rng(1), 4, 256, 1024)
     positions = np.broadcast_to(np.arange(256), (4, 256))
 

@@ -218,15 +218,21 @@ def test_bad_requests_are_refused(engine: EmbeddedEngine) -> None:
         EmbeddedEngine(tiny_decoder(vocab_size=200), TOKENIZER)
 
 
-def test_a_cancelled_request_leaves_the_engine_usable(engine: EmbeddedEngine) -> None:
+def test_a_cancelled_request_leaves_the_engine_usable(engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = run_all(engine, [4])
+    decode = engine._decode
 
     async def main() -> None:
-        task = asyncio.create_task(episode(engine, 5))
-        await asyncio.sleep(0.02)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        loop, task = asyncio.get_running_loop(), asyncio.create_task(episode(engine, 5))
+
+        def cancelled_meanwhile(*args: object) -> object:
+            loop.call_soon_threadsafe(task.cancel)
+            return decode(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "_decode", cancelled_meanwhile)
+            with pytest.raises(asyncio.CancelledError):
+                await task
         engine.close_session("e5")
 
     asyncio.run(main())

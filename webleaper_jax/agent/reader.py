@@ -2,8 +2,9 @@
 
 The paper's visit tool returns a summary made for the goal. Here a table's columns are chosen: those that the goal names
 outside of quotes (titles stand in quotes). A goal that lists the columns wanted (`team | stadium`) must find every one
-of them, else the page is shown as it is: nothing that was asked for is ever hidden. Pages without a table, and goals
-that quote no title, change nothing.
+of them, else the page is shown as it is: nothing that was asked for is ever hidden. Listed columns come first and in
+the goal's order, so that what is shown reads like the table that was asked for. Pages without a table, and goals that
+quote no title, change nothing.
 """
 
 import re
@@ -28,9 +29,11 @@ def relevant_columns(text: str, goal: str) -> str:
         return text
     header = lines[1].split(_BAR)
     said = _QUOTED.sub(" ", goal)
-    chosen = [place for place, name in enumerate(header) if _names(said, name)]
-    if not chosen or not all(_is_column(item, header) for item in _listed(said)):
+    listed = [_column(item, header) for item in _listed(said)]
+    named = [place for place, name in enumerate(header) if _names(said, name)]
+    if not named or None in listed:
         return text
+    chosen = list(dict.fromkeys([*(place for place in listed if place is not None), *named]))
     shown = [lines[0]]
     for line in lines[1:]:
         cells = line.split(_BAR)
@@ -44,10 +47,17 @@ def _listed(said: str) -> list[str]:
     return [item.strip() for item in found.group().split("|")] if found else []
 
 
-def _is_column(item: str, header: Sequence[str]) -> bool:
-    """Whether a listed item (words may stand before it) ends in the name of a column; brackets after it are a label."""
-    words = _fold(re.sub(r"\([^()]*\)\s*$", "", item) if _fold(item) else item)
-    return any(name and words[-len(name) :] == name for name in map(_fold, header)) or _fold(item) in map(_fold, header)
+def _column(item: str, header: Sequence[str]) -> int | None:
+    """The column whose name a listed item ends in, the longest of several; words may stand before it, and a label in
+    brackets behind it. None where there is no such column."""
+    words, unlabelled = _fold(item), _fold(re.sub(r"\([^()]*\)\s*$", "", item))
+    found = [(len(name), -place) for place, name in enumerate(map(_fold, header)) if _ends_in(unlabelled, name)]
+    found += [(len(name), -place) for place, name in enumerate(map(_fold, header)) if name and words == name]
+    return -max(found)[1] if found else None
+
+
+def _ends_in(words: Sequence[str], name: Sequence[str]) -> bool:
+    return bool(name) and words[-len(name) :] == name
 
 
 def _names(said: str, name: str) -> bool:

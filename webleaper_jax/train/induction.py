@@ -4,11 +4,14 @@ Copying from context ("induction", Olsson et al. 2022) appears in training sudde
 tokens for a model of one million parameters, which is an hour on two laptop cores. The circuit it ends in is known, so
 it is written into the initial weights instead, and training starts behind that wait. Two layers work together:
 
-1. In the first layer, head 0 looks one token back and head 1 two tokens back (by position alone: the embedding has one
-   constant dimension, and RoPE turns a constant query and key into a score that depends on the distance only). They
-   write a projection of what they see into channels of the residual stream that the embedding leaves empty.
+1. In the first layer, head 0 looks one token back, head 1 two tokens back, and head 2 at all of one to eight tokens
+   back (by position alone: the embedding has one constant dimension, and RoPE turns a constant query and key into a
+   score that depends on the distance only). They write a projection of what they see into channels of the residual
+   stream that the embedding leaves empty.
 2. In the second layer, head 0 looks for a token whose predecessor is the current token, head 1 for one whose two
-   predecessors are the current token and the one before it; both add the embedding of what they find to the output.
+   predecessors are the current token and the one before it, and head 2 for one whose predecessor is the current token
+   and that follows on much the same words: rows of a table often end alike, but seldom for eight tokens. All three add
+   the embedding of what they find to the output.
 
 Everything else starts small and random, and all of it is trained.
 """
@@ -22,6 +25,9 @@ from webleaper_jax.model.decoder import Decoder
 _EMBED_SCALE = 0.08
 _CONSTANT = 0.3
 _NOISE = 0.3  # of the usual scale, for all weights that are not part of the circuit
+# Weights of the frequencies under which a score is high one to eight tokens back and nowhere else (by linear
+# programming, for a rope_theta of 1e6): the share of frequency i in the score is the square.
+_WIDE = np.sqrt(np.array([0, 0, 0, 0, 0.2, 0.22, 0.095, 0.09, 0.12, 0.055, 0, 0, 0.11, 0, 0.11] + [0] * 17))
 _GAIN = 1.5  # of the q and k norms: attention sharp enough to point at one token among a thousand
 
 
@@ -29,18 +35,19 @@ def plant_induction(decoder: Decoder, seed: int) -> None:
     """Overwrites the decoder's weights, in place.
 
     Raises:
-      ValueError: the shape has no room for the circuit (two layers, two heads of 64 without grouping, q/k norm).
+      ValueError: the shape has no room for the circuit (two layers, three heads of 64 without grouping, q/k norm).
     """
     c = decoder.config
-    if c.num_layers < 2 or c.num_heads < 2 or c.head_dim != 64 or c.num_kv_heads != c.num_heads or not c.qk_norm:
-        raise ValueError("the induction circuit needs two layers, q/k norm, and at least two heads of 64, not grouped")
+    if c.num_layers < 2 or c.num_heads < 3 or c.head_dim != 64 or c.num_kv_heads != c.num_heads or not c.qk_norm:
+        raise ValueError(
+            "the induction circuit needs two layers, q/k norm, and at least three heads of 64, not grouped"
+        )
     if not c.tie_embeddings or c.hidden_size < 192:
         raise ValueError("the induction circuit needs tied embeddings and a hidden size of 192 or more")
     rng = np.random.default_rng(seed)
     content = c.hidden_size - 65  # dimensions of the embedding; then the constant, then 64 of channels
     slow = _slow_dimensions(c.rope_theta)
-    match, first, second = len(slow), len(slow) - 16, 16
-    one_back, two_back = slice(content + 1, content + 1 + 36), slice(content + 37, content + 65)
+    one_back, two_back, words = slice(content + 1, content + 29), slice(content + 29, content + 45), slice(-20, None)
     look = _orthonormal(rng, content, 36)
 
     embed = np.zeros((c.vocab_size, c.hidden_size))
@@ -50,40 +57,46 @@ def plant_induction(decoder: Decoder, seed: int) -> None:
     for name in ("wq", "wk", "wv", "wo", "w_gate", "w_up", "w_down"):
         layers[name] *= _NOISE
     layers["q_norm"][:], layers["k_norm"][:] = _GAIN, _GAIN
-    head = [slice(64 * h, 64 * h + 64) for h in range(2)]
+    head = [slice(64 * h, 64 * h + 64) for h in range(3)]
 
-    # Layer 0: the score of a key at distance t is the sum over frequencies f of weight * cos(f * (t - back)).
+    # Layer 0: the score of a key at distance t is the sum over frequencies f of weight^2 * cos(f * (t - back)).
     frequencies = c.rope_theta ** -(np.arange(32) / 32)
-    weight = np.where(np.arange(32) < 12, np.linspace(2.0, 0.7, 32), 0.0)
-    for h, back in ((0, 1), (1, 2)):
-        layers["wq"][0][:, head[h]], layers["wk"][0][:, head[h]] = 0.0, 0.0
+    sharp = np.where(np.arange(32) < 12, np.linspace(2.0, 0.7, 32), 0.0)
+    for h, (back, weight, channel) in enumerate([(1, sharp, one_back), (2, sharp, two_back), (4.5, _WIDE, words)]):
+        turn, width = back * frequencies, len(range(*channel.indices(c.hidden_size)))
+        for name in ("wq", "wk", "wv"):
+            layers[name][0][:, head[h]] = 0.0
+        layers["wo"][0][head[h]] = 0.0
         layers["wq"][0][content, head[h]] = np.concatenate([weight, 0 * weight])
-        turn = back * frequencies
         layers["wk"][0][content, head[h]] = np.concatenate([weight * np.cos(turn), weight * np.sin(turn)])
-        layers["wv"][0][:, head[h]], layers["wo"][0][head[h]] = 0.0, 0.0
-    layers["wv"][0][:content, head[0]][:, :36] = look
-    layers["wv"][0][:content, head[1]][:, :28] = look[:, :28]
-    layers["wo"][0][head[0]][:36, one_back] = _EMBED_SCALE * np.eye(36)
-    layers["wo"][0][head[1]][:28, two_back] = _EMBED_SCALE * np.eye(28)
+        layers["wv"][0][:content, head[h]][:, :width] = look[:, :width]
+        # the mean of some six words is shorter than one of them
+        layers["wo"][0][head[h]][:width, channel] = _EMBED_SCALE * (1.0 if h < 2 else 1.5) * np.eye(width)
 
-    # Layer 1: match what stands one (and two) back of the key with the current token (and the one before it).
-    for name in ("wq", "wk", "wv"):
-        layers[name][1][:, : 2 * 64] = 0.0
-    layers["wo"][1][: 2 * 64] = 0.0
-    q, k = np.zeros((2, c.hidden_size, 64)), np.zeros((2, c.hidden_size, 64))
-    q[0][:content, slow] = look[:, :match]
-    k[0][one_back, slow] = 0.0
-    k[0][np.arange(one_back.start, one_back.start + match), slow] = 1.0
-    q[1][:content, slow[:first]] = look[:, :first]
-    k[1][np.arange(one_back.start, one_back.start + first), slow[:first]] = 1.0
-    q[1][np.arange(one_back.start, one_back.start + second), slow[first:]] = 1.0
-    k[1][np.arange(two_back.start, two_back.start + second), slow[first:]] = 1.0
+    # Layer 1: each head compares parts of what stands at the query with channels of the key, dimension by dimension.
+    now = np.zeros((c.hidden_size, 28))
+    now[:content] = look[:, :28]
+    channels = np.eye(c.hidden_size)
+    compared = [
+        [(now, channels[:, one_back])],
+        [(now[:, :18], channels[:, one_back][:, :18]), (channels[:, one_back][:, :16], channels[:, two_back])],
+        [(now[:, :14], channels[:, one_back][:, :14]), (channels[:, words], channels[:, words])],
+    ]
     copied = _orthonormal(rng, content, min(content, 128))
-    for h in range(2):
-        layers["wq"][1][:, head[h]], layers["wk"][1][:, head[h]] = q[h], k[h]
-        part = copied[:, 64 * h : 64 * h + 64]
-        layers["wv"][1][:content, head[h]][:, : part.shape[1]] = part
-        layers["wo"][1][head[h]][: part.shape[1], :content] = 3.0 * _EMBED_SCALE * part.T
+    parts = [copied[:, :64], copied[:, 64:], _orthonormal(rng, content, 64)]
+    for h, pairs in enumerate(compared):
+        for name in ("wq", "wk", "wv"):
+            layers[name][1][:, head[h]] = 0.0
+        layers["wo"][1][head[h]] = 0.0
+        at = 0
+        for query, key in pairs:
+            own = slow[at : at + query.shape[1]]
+            layers["wq"][1][:, head[h]][:, own] = query
+            layers["wk"][1][:, head[h]][:, own] = key
+            at += query.shape[1]
+        width = parts[h].shape[1]
+        layers["wv"][1][:content, head[h]][:, :width] = parts[h]
+        layers["wo"][1][head[h]][:width, :content] = (3.0 if h < 2 else 6.0) * _EMBED_SCALE * parts[h].T
 
     decoder.embed[...] = jnp.asarray(embed, decoder.embed.dtype)
     for name, value in layers.items():

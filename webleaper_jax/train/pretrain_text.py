@@ -94,7 +94,7 @@ class TextMaker:
 
         In half of the documents a request stands before the tables, and is answered first after them.
         """
-        self.bar = " | " if self._chance(0.5) else self._pick(SEPARATORS)
+        self.bar = " | " if self._chance(0.25) else self._pick(SEPARATORS)
         tables = self._tables(cells)
         context = "\n".join(self._blocks(tables)) + "\n"
         requests = (self._request(tables) for _ in itertools.count())
@@ -155,7 +155,8 @@ class TextMaker:
         if kind == 3:
             few = [self._name() for _ in range(max(2, rows // 3))]
             return [self._pick(few) for _ in range(rows)]
-        return [self._name() for _ in range(rows)]
+        empty = 0.3 if self._chance(0.15) else 0.0
+        return ["" if self._chance(empty) else self._name() for _ in range(rows)]
 
     # ------------------------------------------------------------------------------------------------------ tables
 
@@ -165,9 +166,9 @@ class TextMaker:
         tables: list[MadeTable] = []
         taken: set[str] = set()
         for index in range(number):
-            columns_n = int(self.rng.integers(2, 6))
+            columns_n = int(self.rng.choice([1, 2, 2, 2, 3, 3, 4, 5]))
             rows_n = max(2, min(24, int(cells / number / columns_n * self.rng.uniform(0.7, 1.3))))
-            keys = list(dict.fromkeys(self._name() for _ in range(rows_n)))
+            keys = self._keys(rows_n)
             if index == 1:
                 shared = [row[0] for row in tables[0].rows if self._chance(0.5)]
                 keys = list(dict.fromkeys([*shared, *keys]))[: max(rows_n, len(shared))]
@@ -182,19 +183,41 @@ class TextMaker:
             tables.append(MadeTable(title, address, tuple(columns), tuple(zip(keys, *values, strict=True))))
         return tables
 
+    def _keys(self, number: int) -> list[str]:
+        """Names that differ; now and then those of one table begin or end in the same words, as real ones do."""
+        shared = self._name()[:16].strip() if self._chance(0.3) else ""
+        names = [self._name() for _ in range(number)]
+        if shared and self._chance(0.6):
+            names = [f"{name} {shared}" if self._chance(0.7) else name for name in names]
+        elif shared:
+            names = [f"{shared} {name}" if self._chance(0.7) else name for name in names]
+        return list(dict.fromkeys(names))
+
     def _column(self) -> str:
         return self._pick(self.words.columns)[:24] if self._chance(0.85) else self._word()
 
     def _blocks(self, tables: Sequence[MadeTable]) -> list[str]:
-        """Pages of the tables in their order, the tables' pages mixed, and now and then a numbered list of titles."""
+        """Pages of the tables in their order, the tables' pages mixed, and now and then a numbered list of titles.
+
+        In half of the documents lines of a few words stand between them, as they do between the pages that one reads.
+        """
         queues = [self._pages(table) for table in tables]
         if self._chance(0.5):
             queues.append([self._numbered(tables)])
+        between = self._chance(0.5)
         blocks = []
         while any(queues):
+            if between and blocks:
+                blocks.append(self._between(tables))
             weights = np.array([len(queue) for queue in queues], float)
             blocks.append(queues[int(self.rng.choice(len(queues), p=weights / weights.sum()))].pop(0))
         return blocks
+
+    def _between(self, tables: Sequence[MadeTable]) -> str:
+        address = f"{tables[int(self.rng.integers(len(tables)))].address}?p={self.rng.integers(2, 6)}"
+        words = [self._word() for _ in range(int(self.rng.integers(1, 6)))]
+        words.insert(int(self.rng.integers(len(words) + 1)), address)
+        return "\n".join([" ".join(words), *(self._word() for _ in range(int(self.rng.integers(0, 3))))])
 
     def _pages(self, table: MadeTable) -> list[str]:
         rows, per = table.rows, max(1, int(len(table.rows) * self.rng.choice([0.34, 0.34, 0.5, 1.0])))
@@ -235,7 +258,12 @@ class TextMaker:
         return kinds[int(self.rng.choice(len(kinds), p=weights / weights.sum()))][1]()
 
     def _columns_wanted(self, table: MadeTable) -> list[int]:
-        """The first column and up to two others in their order; now and then another column leads."""
+        """All columns as they stand, some from the first on, or the first and up to two others; now and then another
+        column leads."""
+        if self._chance(0.65):
+            return list(range(len(table.columns) if self._chance(0.7) else int(self.rng.integers(1, 4))))[
+                : len(table.columns)
+            ]
         lead = 0 if self._chance(0.7) else int(self.rng.integers(len(table.columns)))
         others = [int(i) for i in self.rng.permutation(len(table.columns)) if i != lead]
         return [lead, *sorted(others[: int(self.rng.integers(0, 3))])]
@@ -244,7 +272,7 @@ class TextMaker:
         self, kind: str, table: MadeTable, rows: Sequence[tuple[str, ...]], wanted: Sequence[int], request: str
     ) -> list[Piece]:
         """The request lists the columns with the answer's separator: often that of the pages, but never a bar."""
-        separator = self.bar if self.bar != " | " and self._chance(0.7) else self._pick(SEPARATORS)
+        separator = self.bar if self.bar != " | " and self._chance(0.85) else self._pick(SEPARATORS)
         header = separator.join(table.columns[i] for i in wanted)
         header = header.lower() if self._chance(0.6) else header
         lines = [separator.join(row[i] for i in wanted) for row in rows]
