@@ -29,7 +29,7 @@ def get_config(preset: str = "default") -> ConfigDict:
     # No observation may show more than 40 % of a task's targets: tables are paged by a third, one page a visit.
     config.web = ConfigDict()
     config.web.corpus = ConfigDict(
-        {"rows_per_part": 8, "table_share": 0.34, "entity_share": 0.3, "chars_per_part": 900}
+        {"rows_per_part": 8, "table_share": 0.34, "overlap": 1, "entity_share": 0.3, "chars_per_part": 900}
     )
     config.web.goal_columns = True  # a visit shows the columns that the question names
     config.web.limits = ConfigDict(
@@ -40,9 +40,9 @@ def get_config(preset: str = "default") -> ConfigDict:
     config.tasks = ConfigDict()
     config.tasks.synthesis = ConfigDict({"seed": 0, "k_min": 2, "m_min": 2, "max_share": 0.4})
     config.tasks.select = ConfigDict({"n_min": 9, "n_max": 30, "max_question": 280, "max_answer": 400})
-    config.tasks.select.max_reading = ConfigDict({"basic": 1200, "union": 1800, "reverse_union": 1800})
-    config.tasks.select.shares = ConfigDict({"basic": 0.7, "union": 0.15, "reverse_union": 0.15})
-    config.tasks.select.most = ConfigDict({"train": 600, "rl": 150, "validation": 40, "heldout": 160})
+    config.tasks.select.max_reading = ConfigDict({"basic": 1000, "union": 1500, "reverse_union": 1500})
+    config.tasks.select.shares = ConfigDict({"basic": 0.8, "union": 0.1, "reverse_union": 0.1})
+    config.tasks.select.most = ConfigDict({"train": 600, "rl": 150, "validation": 40, "heldout": 120})
 
     config.loop = ConfigDict(
         {"max_steps": 14, "max_turns": 16, "max_context": 1536, "max_format_errors": 2, "prompt": "short"}
@@ -50,9 +50,9 @@ def get_config(preset: str = "default") -> ConfigDict:
 
     config.collect = ConfigDict()
     config.collect.sampling = ConfigDict({"temperature": 0.6, "top_p": 0.95, "seed": config.get_ref("seed")})
-    config.collect.batch = ConfigDict({"rollouts": 3, "concurrency": 64})
+    config.collect.batch = ConfigDict({"rollouts": 4, "concurrency": 64})
     config.collect.searcher = ConfigDict({"early_stop": 0.25})
-    config.collect.filter = ConfigDict({"alpha": 0.3, "beta": 0.1, "ise": "ise", "beta_quantile": 0.2, "best_k": 2})
+    config.collect.filter = ConfigDict({"alpha": 0.3, "beta": 0.1, "ise": "ise", "beta_quantile": 0.2, "best_k": 3})
 
     config.sft = ConfigDict({"steps": 120, "batch_size": 5, "seq_len": config.loop.get_ref("max_context")})
     config.sft.update({"optimizer": "muon", "learning_rate": 2e-3, "muon_learning_rate": 0.01, "warmup_steps": 10})
@@ -62,8 +62,8 @@ def get_config(preset: str = "default") -> ConfigDict:
     # Further SFT for about as long as GRPO takes: what GRPO has to beat.
     config.sft_more = ConfigDict({"steps": 100, "eval_every": 0, "export_steps": ()})
 
-    config.grpo = ConfigDict({"steps": 10, "tasks_per_step": 4, "group_size": 8})
-    config.grpo.update({"learning_rate": 3e-5, "warmup_steps": 1, "micro_batch": 4, "slots": 64, "max_tokens": 320})
+    config.grpo = ConfigDict({"steps": 8, "tasks_per_step": 4, "group_size": 8})
+    config.grpo.update({"learning_rate": 1e-4, "warmup_steps": 1, "micro_batch": 4, "slots": 64, "max_tokens": 320})
     config.grpo.update({"seed": config.get_ref("seed"), "checkpoint_every": 4})
 
     config.evaluate = ConfigDict()
@@ -90,11 +90,10 @@ def _smoke(config: ConfigDict) -> None:
 
 
 def _full(config: ConfigDict) -> None:
-    """An hour a seed: more held-out tasks, longer SFT and GRPO."""
-    config.tasks.select.most.update({"train": 1000, "rl": 300, "validation": 60, "heldout": 300})
-    config.sft.update({"steps": 360, "eval_every": 120, "export_steps": (120, 240)})
-    config.sft_more.steps = 300
-    config.grpo.update({"steps": 60, "tasks_per_step": 8, "checkpoint_every": 10})
+    """Up to an hour a seed: what the default does, with a longer GRPO on larger steps and more held-out tasks."""
+    config.tasks.select.most.heldout = 160
+    config.sft_more.steps = 290
+    config.grpo.update({"steps": 16, "tasks_per_step": 6, "schedule": "linear", "final_scale": 0.1})
 
 
 def _smollm2(config: ConfigDict) -> None:

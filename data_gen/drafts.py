@@ -25,15 +25,15 @@ class Source:
 
     `page` is the unique title of its table, which questions quote. `title` is what triples and targets call it: the
     same, but for a table with two trees, whose second one adds its key column (`Winners [Title]`). `column` is the
-    key's header where a question must name it, else empty. `parts` is, for each row of the table, the part of its page
-    in the offline web that shows it (empty where that is not known). `headers` are the table's.
+    key's header where a question must name it, else empty. `parts` is, for each row of the table, the parts of its page
+    in the offline web that show it (empty where that is not known). `headers` are the table's.
     """
 
     tree: Tree
     title: str
     page: str
     column: str = ""
-    parts: tuple[int, ...] = ()
+    parts: tuple[tuple[int, ...], ...] = ()
     headers: tuple[str, ...] = ()
 
     @functools.cached_property
@@ -86,7 +86,7 @@ class Source:
         shown: Counter[int] = Counter()
         for entity, count in cells.items():
             rows = self.members[entity].rows if self.parts else ()
-            for part in {self.parts[row] for row in rows}:
+            for part in {part for row in rows for part in self.parts[row]}:
                 shown[part] += count if len(rows) == 1 else 1
         return max(shown.values(), default=0)
 
@@ -95,13 +95,13 @@ def make_sources(
     tables: Iterable[Table],
     trees: Iterable[Tree],
     titles: Mapping[str, str],
-    parts: Mapping[str, tuple[int, ...]] | None = None,
+    parts: Mapping[str, tuple[tuple[int, ...], ...]] | None = None,
 ) -> list[Source]:
     """Names the trees.
 
     Args:
       titles: table id -> its unique title.
-      parts: unique title -> the part of its page that shows each row.
+      parts: unique title -> for each row, the parts of its page that show it.
     """
     headers = {table.id: table.columns for table in tables}
     trees_of: dict[str, list[Tree]] = defaultdict(list)

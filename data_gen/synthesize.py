@@ -274,16 +274,22 @@ def select_small(
     ]
 
 
-def _parts(web: Web) -> dict[str, tuple[int, ...]]:
-    """Title of a table page -> the part that shows each row: the lines between a part's columns and its `next:`."""
-    parts = {}
+def _parts(web: Web) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """Title of a table page -> for each row the parts that show it; a part may begin with the last row before it."""
+    found = {}
     for page in web.pages.values() if isinstance(web, OfflineWeb) else ():
         if page.kind == "table":
-            rows = [
-                len(text.splitlines()) - 2 - (number < len(page.parts)) for number, text in enumerate(page.parts, 1)
-            ]
-            parts[page.title] = tuple(part for part, count in enumerate(rows) for _ in range(count))
-    return parts
+            shown: list[list[int]] = []
+            last = ""
+            for part, text in enumerate(page.parts):
+                rows = text.splitlines()[2 : None if part + 1 == len(page.parts) else -1]
+                if shown and rows and rows[0] == last:
+                    shown[-1].append(part)
+                    rows = rows[1:]
+                shown += [[part] for _ in rows]
+                last = rows[-1] if rows else last
+            found[page.title] = tuple(map(tuple, shown))
+    return found
 
 
 def _neighbourhoods(sources: Sequence[Source]) -> dict[tuple[str, str], Neighbourhood]:

@@ -46,7 +46,7 @@ _TABLES = flags.DEFINE_string("tables", None, "Table records; default: the bundl
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of weights and text.")
 _VOCAB = flags.DEFINE_integer("vocab_size", 1024, "Tokens of the tokenizer.")
 _STAGES = flags.DEFINE_list(
-    "stages", ["256x16x150", "512x8x300", "1024x4x600", "1536x4x300"], "Context x rows x steps of each stage."
+    "stages", ["256x16x100", "512x8x700", "1024x4x1500", "1536x4x500"], "Context x rows x steps of each stage."
 )
 _MUON = flags.DEFINE_float("muon_learning_rate", PretrainConfig.muon_learning_rate, "Peak rate for matrices.")
 _ADAM = flags.DEFINE_float("learning_rate", PretrainConfig.learning_rate, "Peak rate for all other weights.")
@@ -105,7 +105,8 @@ def main(_: list[str]) -> None:
         tokenizer = train_tokenizer(tokenizer_text(words.cells, words.columns + words.titles, PHRASES), _VOCAB.value)
         workdir = pathlib.Path(_WORKDIR.value)
         start = time.monotonic()
-        command = " ".join(["python -m launch.pretrain_tiny", *sys.argv[1:]])
+        # without the place, so that the same command writes the same bytes anywhere
+        command = " ".join(["python -m launch.pretrain_tiny", *(a for a in sys.argv[1:] if "workdir=" not in a)])
         pretrain(config, words, tokenizer, workdir, notes={"command": command, "families": families})
     except DataError as error:
         sys.exit(str(error))

@@ -1,6 +1,8 @@
+import itertools
 import random
 import time
 
+import msgspec
 import pytest
 
 from webleaper_jax.agent.corpus import CorpusConfig, build_pages, shares, unique_titles
@@ -65,6 +67,24 @@ def test_every_row_stands_once_on_its_tables_page_and_parts_are_bounded(tables, 
             assert sum(line in rows for line in part) <= min(6, 0.34 * len(rows))
             assert len("\n".join(part)) < CONFIG.chars_per_part + 60
             assert (part[-1] == f"next: {page.url}?p={number + 1}") == (number < len(lines))
+
+
+@pytest.mark.parametrize("overlap", [0, 1, 2])
+def test_parts_begin_with_the_last_rows_of_the_part_before(tables, overlap):
+    config = msgspec.structs.replace(CONFIG, overlap=overlap)
+    titles = unique_titles(tables)
+    pages = {page.title: page for page in build_pages(tables, config) if page.kind == "table"}
+    for table in tables:
+        rows = [" | ".join(cell.text for cell in row) for row in table.rows]
+        shown = [[line for line in part.split("\n") if line in rows] for part in pages[titles[table.id]].parts]
+        kept = min(overlap, max(1, min(6, int(0.34 * len(rows)))) - 1)
+        read = shown[0]
+        for before, part in itertools.pairwise(shown):
+            assert part[:kept] == before[len(before) - kept :]
+            assert len(part) > kept
+            read = read + part[kept:]
+        assert read == rows
+        assert all(len(part) <= max(1, 0.34 * len(rows)) for part in shown)
 
 
 def test_entity_pages_say_what_all_tables_say_and_never_most_of_one(tables, pages):

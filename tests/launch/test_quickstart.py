@@ -14,6 +14,7 @@ from data_gen.splits import split_of_family
 from webleaper_jax.eval.metrics import POLICIES
 from webleaper_jax.jsonl import load_records
 from webleaper_jax.records import Table, Task, Trajectory
+from webleaper_jax.scoring.observations import TargetFinder
 
 
 def start(repository: pathlib.Path, workdir: pathlib.Path, log: pathlib.Path) -> subprocess.Popen[bytes]:
@@ -68,6 +69,20 @@ def test_metrics_hold_every_policy(finished):
     assert 0 < metrics["peak_rss_gb"] < 6
     assert set(metrics["wall_seconds"]) >= {"tables", "tasks", "collect", "sft", "grpo", "evaluate_grpo"}
     assert sum(metrics["tasks"]["union"].values()) > 100
+
+
+def test_no_observation_shows_more_than_two_fifths_of_a_chosen_task(finished):
+    """Read from the trajectories themselves: what each step of the scripted searcher showed, and no more."""
+    workdir, _ = finished
+    tasks = {task.id: task for task in load_records(workdir / "tasks" / "tasks.jsonl.gz", Task)}
+    checked = 0
+    for trajectory in load_records(workdir / "collect" / "train" / "trajectories.jsonl.gz", Trajectory):
+        finder = TargetFinder(tasks[trajectory.task_id])
+        for message in trajectory.segments[0].messages:
+            if message.role == "tool":
+                assert len(finder.find(message.content)) <= 0.4 * len(tasks[trajectory.task_id].targets)
+                checked += 1
+    assert checked > 100
 
 
 def test_the_report_is_one_file(finished):

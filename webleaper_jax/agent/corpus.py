@@ -19,6 +19,7 @@ Distractor, address `d/<number>`: speaks of a table and gives none of its cells.
 """
 
 import functools
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -55,10 +56,14 @@ class CorpusConfig(msgspec.Struct, frozen=True, kw_only=True):
     A part of a table page holds at most `rows_per_part` rows, at most `table_share` of the table's rows (but one row at
     least), and about `chars_per_part` characters. A part of an entity page holds at most `entity_share` of one table's
     rows. The shares keep one observation from showing more than 40 % of what a task asks for.
+
+    A part of a table page begins with the last `overlap` rows of the part before it, as chunks of a text do: a reader
+    sees where it left off.
     """
 
     rows_per_part: int = 8
     table_share: float = 0.34
+    overlap: int = 0
     entity_share: float = 0.3
     chars_per_part: int = 900
     distractors: int = 1
@@ -130,8 +135,11 @@ def _table_page(url: str, title: str, table: Table, config: CorpusConfig) -> Web
     columns = _line(table.columns)
     rows = [_line(cell.text for cell in row) for row in table.rows]
     limit = max(1, min(config.rows_per_part, int(config.table_share * len(rows))))
-    room = config.chars_per_part - len(title) - len(columns)
-    groups = _groups([(row, 0) for row in rows], {0: limit}, room) or [[]]
+    overlap = min(config.overlap, limit - 1)
+    room = config.chars_per_part - len(title) - len(columns) - overlap * max(map(len, rows), default=0)
+    fresh = _groups([(row, 0) for row in rows[overlap:]], {0: limit - overlap}, room) or [[]]
+    ends = list(itertools.accumulate(map(len, fresh), initial=overlap))
+    groups = [rows[start - overlap : end] for start, end in itertools.pairwise(ends)]
     parts = _parts(url, title, [[columns, *group] for group in groups])
     snippet = f"{columns.replace(' | ', ', ')}; {len(rows)} rows"
     return WebPage(url=url, title=title, kind="table", parts=parts, snippet=snippet, years=_years([title, *rows]))

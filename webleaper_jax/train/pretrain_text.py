@@ -261,9 +261,8 @@ class TextMaker:
         """All columns as they stand, some from the first on, or the first and up to two others; now and then another
         column leads."""
         if self._chance(0.65):
-            return list(range(len(table.columns) if self._chance(0.7) else int(self.rng.integers(1, 4))))[
-                : len(table.columns)
-            ]
+            number = len(table.columns) if self._chance(0.7) else int(self.rng.integers(1, 4))
+            return list(range(min(number, len(table.columns))))
         lead = 0 if self._chance(0.7) else int(self.rng.integers(len(table.columns)))
         others = [int(i) for i in self.rng.permutation(len(table.columns)) if i != lead]
         return [lead, *sorted(others[: int(self.rng.integers(0, 3))])]
