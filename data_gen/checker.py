@@ -316,10 +316,17 @@ def _check_targets(query: _Query, columns: Sequence[str], said: Sequence[Said], 
             known[1].add(column)
     if len(expected) != len(targets) or not all(target.final for target in targets):
         raise _Refuted("another number of cells")
-    for (relation, _), (texts, labels) in expected.items():
-        label = labels if len(labels) == 1 else {relation}
-        if sum(target.form in texts and target.relation in label for target in targets) != 1:
+    for texts, labels in expected.values():
+        # what several sources say alike is one cell, under the columns' common name without their sources
+        found = [
+            t for t in targets if t.form in texts and all(_names(t.relation, label, len(labels)) for label in labels)
+        ]
+        if len(found) != 1:
             raise _Refuted("a cell differs")
+
+
+def _names(relation: str, label: str, labels: int) -> bool:
+    return relation == label if labels == 1 else label.startswith(f"{relation} (") and label.endswith(")")
 
 
 def _read(task: Task) -> _Query:

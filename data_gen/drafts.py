@@ -141,6 +141,19 @@ class Draft(NamedTuple):
     anchor: str = ""
     key: str = NAME
 
+    @property
+    def unqualified(self) -> dict[str, str]:
+        """What the question calls each relation asked for when no source is named: `year` of `year (Booker Prize)`."""
+        if len(self.sources) == 1:
+            return {ref.relation: label for ref, label in self.columns.items()}
+        return {ref.relation: shared_label(*self.sources, ref.relation) for ref in self.columns}
+
+
+def shared_label(a: Source, b: Source, relation: str) -> str:
+    """What both tables call a relation in their headers; its standard name where they differ."""
+    label = a.labels.get(relation, relation)
+    return label if b.labels.get(relation, relation) == label else relation
+
 
 def rank(seed: int, *parts: object) -> int:
     """A number in [0, 2^64) that depends on nothing but its arguments; sorts candidates in a seeded order."""

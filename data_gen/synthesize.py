@@ -128,7 +128,7 @@ class _Run:
         self.family = {table.id: family_of(table) for table in tables}
         self.twins: list[Twins] = find_twins(tables, trees, self.split_of)
         out = {twins.dropped for twins in self.twins}
-        every = make_sources(tables, trees, unique_titles(tables), _parts(tools.web))
+        every = make_sources(tables, trees, unique_titles(tables), parts_of_rows(tools.web))
         # The anchor of a Reverse-Union task is unique over all trees, the twins that give no tasks among them.
         self.trees = {source.title: source.tree for source in every}
         self.sources = [source for source in every if source.tree.table_id not in out]
@@ -205,7 +205,7 @@ class _Run:
         """Returns the task, or None and why it was dropped."""
         try:
             evaluation = evaluate(draft.triples, self.trees)
-            targets, answer = make_targets(evaluation, self.trees, draft.columns, draft.key)
+            targets, answer = make_targets(evaluation, self.trees, draft.columns, draft.key, draft.unqualified)
         except (EvaluationError, TargetError) as error:
             return None, str(error)
         ids = tuple(source.tree.table_id for source in draft.sources)
@@ -274,7 +274,7 @@ def select_small(
     ]
 
 
-def _parts(web: Web) -> dict[str, tuple[tuple[int, ...], ...]]:
+def parts_of_rows(web: Web) -> dict[str, tuple[tuple[int, ...], ...]]:
     """Title of a table page -> for each row the parts that show it; a part may begin with the last row before it."""
     found = {}
     for page in web.pages.values() if isinstance(web, OfflineWeb) else ():

@@ -24,7 +24,11 @@ class Targets(NamedTuple):
 
 
 def make_targets(
-    evaluation: Evaluation, trees: Mapping[str, Tree], columns: Mapping[Ref, str], key: str = NAME
+    evaluation: Evaluation,
+    trees: Mapping[str, Tree],
+    columns: Mapping[Ref, str],
+    key: str = NAME,
+    unqualified: Mapping[str, str] | None = None,
 ) -> Targets:
     """Lists the targets, layer 2 first, and the answer rows.
 
@@ -34,6 +38,8 @@ def make_targets(
       trees: title -> tree.
       columns: what the question calls each asked relation; these are the answer's columns.
       key: what it calls the members: the answer's first column.
+      unqualified: what it calls a relation without naming a source (default: its standard name); the relation of a
+        target that several sources give.
 
     Raises:
       TargetError: no answer, nothing asked is filled in, two entities of one name, or a cell with a line break or `|`.
@@ -57,7 +63,7 @@ def make_targets(
     first = {m.entity: m for m in evaluation.operands[0].members}
     rows: list[tuple[str, ...]] = []
     for entity in evaluation.answer:
-        targets += _cells(evaluation, trees, columns, first[entity], names[entity])
+        targets += _cells(evaluation, trees, columns, unqualified or {}, first[entity], names[entity])
         rows += _rows(evaluation, first[entity])
     if not any(target.layer == 3 for target in targets) and evaluation.asked:
         raise TargetError("nothing that is asked is filled in")
@@ -81,7 +87,12 @@ def _names(evaluation: Evaluation) -> dict[str, tuple[str, ...]]:
 
 
 def _cells(
-    evaluation: Evaluation, trees: Mapping[str, Tree], columns: Mapping[Ref, str], owner: Member, names: tuple[str, ...]
+    evaluation: Evaluation,
+    trees: Mapping[str, Tree],
+    columns: Mapping[Ref, str],
+    unqualified: Mapping[str, str],
+    owner: Member,
+    names: tuple[str, ...],
 ) -> list[Target]:
     """The layer-3 targets of one answer, equal values of one relation merged over the sources."""
     merged: dict[tuple[str, str], list[tuple[Ref, Value]]] = {}
@@ -98,7 +109,7 @@ def _cells(
                 type=trees[ref.title].relations[value.relation].type,
                 layer=3,
                 owner=owner.name,
-                relation=columns[ref] if len(sources) == 1 else relation,
+                relation=columns[ref] if len(sources) == 1 else unqualified.get(relation, relation),
                 final=True,
                 aliases=_aliases(value.text, [v.text for _, v in said] + [value.entity]),
                 owner_aliases=_aliases(owner.name, names),

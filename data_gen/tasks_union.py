@@ -22,6 +22,7 @@ from data_gen.drafts import (
     condition_triple,
     in_turn,
     listed,
+    shared_label,
     short_labels,
     subsets,
 )
@@ -76,6 +77,8 @@ def union_drafts(
       max_attributes: of each source.
       least: answers at least.
     """
+    if shared_label(a, b, NAME) == NAME and any(s.labels[n] == NAME for s in (a, b) for n in s.labels if n != NAME):
+        return  # "name" would be read as that column, not as the key
     shared = {name for name, _, _ in relations}
     candidates = []
     for chosen in _condition_pairs(a, b, shared):
@@ -170,9 +173,3 @@ def union_columns(
             said = shared_label(a, b, name)
             columns |= {Ref(name, s.title): f"{said} ({label})" for s, label in zip((a, b), labels, strict=True)}
     return columns
-
-
-def shared_label(a: Source, b: Source, relation: str) -> str:
-    """What both tables call a relation in their headers; its standard name where they differ."""
-    label = a.labels.get(relation, relation)
-    return label if b.labels.get(relation, relation) == label else relation

@@ -8,9 +8,10 @@ about before what it says of it, entities before words, the leftmost before othe
 """
 
 import dataclasses
+import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -114,7 +115,8 @@ def _fits_as_key(table: Table, relation: Relation, index: EntityIndex, rules: Tr
 
 
 def _tree(table: Table, columns: Sequence[Relation], key: int, index: EntityIndex) -> Tree:
-    others = tuple(_other_relation(relation) for relation in columns if relation.column != key)
+    names = {relation.name for relation in columns}
+    others = tuple(_other_relation(relation, names) for relation in columns if relation.column != key)
     rows_of: dict[str, list[int]] = defaultdict(list)
     for i, row in enumerate(table.rows):
         if not is_vacant(row[key].text):
@@ -141,9 +143,14 @@ def _tree(table: Table, columns: Sequence[Relation], key: int, index: EntityInde
     )
 
 
-def _other_relation(column: Relation) -> Relation:
+def _other_relation(column: Relation, taken: Collection[str]) -> Relation:
     """Returns a column beside the key. `name` means the key: another column of names is called otherwise."""
-    return msgspec.structs.replace(column, name="other name") if column.name == "name" else column
+    if column.name != "name":
+        return column
+    numbered = (f"other name {n}" for n in itertools.count(2))
+    return msgspec.structs.replace(
+        column, name=next(n for n in itertools.chain(["other name"], numbered) if n not in taken)
+    )
 
 
 def _key_relation(column: Relation) -> Relation:

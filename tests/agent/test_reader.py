@@ -1,5 +1,6 @@
 """A visit shows the columns that the goal names, and never hides one that was asked for."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,26 @@ def test_nothing_that_was_asked_for_is_hidden():
 
 def test_a_label_in_brackets_belongs_to_the_column():
     assert columns('Both in "X" and "Y": team | stadium (X) | stadium (Y)') == "Team | Stadium"
+
+
+def test_columns_that_differ_by_signs_only_are_told_apart():
+    page = "# X\nCounty | Won% | Won# | Name(s)\nA | 1% | 1 | B"
+    assert relevant_columns(page, 'In "X": county | won#').splitlines()[1] == "County | Won# | Won%"
+    assert relevant_columns(page, 'In "X": give won% | name(s)').splitlines()[1].startswith("Won% | Name(s)")
+
+
+@pytest.mark.parametrize(
+    ("header", "goal"),
+    [
+        ("Team | Season | Division", 'In "A" and "B". Columns: team | year (First Division) | year (Second Division).'),
+        ("Name | Pos. | Nation", 'List "A". Columns: name | pos. | country.'),
+        ("Team | Last season | Position", 'List "A". Columns: team | previous position.'),
+        ("City, State | Church | Dates", 'List "A". Columns: city, state | town.'),
+    ],
+)
+def test_a_page_that_lacks_a_column_asked_for_is_shown_whole(header, goal):
+    page = f"# A\n{header}\n1 | 2 | 3"
+    assert relevant_columns(page, goal) == page
 
 
 def test_pages_without_a_table_are_shown_as_they_are():

@@ -15,14 +15,16 @@ from data_gen.drafts import make_sources
 from data_gen.expressions import LISTED, evaluate
 from data_gen.sample import sample_tables
 from data_gen.splits import SPLITS, family_of, sample_splits
-from data_gen.synthesize import VARIANTS, layouts, select_small, synthesize
+from data_gen.synthesize import VARIANTS, layouts, parts_of_rows, select_small, synthesize
 from data_gen.tables import clean_tables
 from data_gen.trees import build_trees
-from webleaper_jax.agent.corpus import build_pages, shares, unique_titles
+from webleaper_jax.agent.corpus import CorpusConfig, build_pages, shares, unique_titles
+from webleaper_jax.agent.reader import relevant_columns
 from webleaper_jax.agent.tools import Tools
 from webleaper_jax.agent.web import OfflineWeb
 from webleaper_jax.jsonl import load_records, write_records
 from webleaper_jax.records import Cell, Table, Task
+from webleaper_jax.scoring.soft_f import score_answer
 
 BOTH_PRIZES = {"V. S. Naipaul", "William Golding", "J. M. Coetzee", "Nadine Gordimer"}
 
@@ -127,6 +129,47 @@ def test_no_held_out_table_entity_list_or_question_reaches_the_other_splits(made
         for table in task.provenance.tables:
             rows = [frozenset(cell.text.casefold() for cell in row) for row in tables[table].rows]
             assert sum(row in heldout_rows for row in rows) < 0.5 * len(rows)
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_the_parts_of_a_row_are_those_that_show_it(made, tmp_path, overlap):
+    web = OfflineWeb.build(build_pages(made.tables[:40], CorpusConfig(overlap=overlap)), tmp_path)
+    parts = parts_of_rows(web)
+    titles = unique_titles(made.tables[:40])
+    for table in made.tables[:40]:
+        page = next(p for p in web.pages.values() if p.kind == "table" and p.title == titles[table.id])
+        bodies = [text.splitlines()[2:] for text in page.parts]
+        assert len(parts[page.title]) == len(table.rows)
+        lines = [" | ".join(" ".join(cell.text.replace("|", "/").split()) for cell in row) for row in table.rows]
+        for line, shown in zip(lines, parts[page.title], strict=True):
+            if lines.count(line) == 1:
+                assert shown == tuple(number for number, body in enumerate(bodies) if line in body)
+
+
+def test_the_answer_itself_scores_one(made):
+    """Whatever the headers are called: a reward below 1 for the gold answer would punish being right."""
+    rng = random.Random(0)
+    for variant in VARIANTS:
+        own = [task for task in made.tasks if task.variant == variant]
+        for task in rng.sample(own, 120):
+            score = score_answer(task, task.answer)
+            assert (score.precision, score.recall, score.f) == (1.0, 1.0, 1.0), task.question
+
+
+def test_a_visit_shows_first_what_a_basic_question_asks_for(made):
+    """The columns asked for lead, in the question's order; at most a few tables are shown whole instead."""
+    pages = {page.title: page for page in made.tools.web.pages.values() if page.kind == "table"}
+    titles, tables = made.titles, {table.id: table for table in made.tables}
+    asked = leading = 0
+    for task in made.tasks:
+        table = tables[task.provenance.tables[0]]
+        if task.variant == "basic" and '"' not in titles[table.id]:
+            page = pages[titles[table.id]].parts[0]
+            shown = relevant_columns(page, task.question).splitlines()[1].casefold().split(" | ")
+            leads = shown[: len(task.answer.columns)] == [column.casefold() for column in task.answer.columns]
+            assert leads or {c.casefold() for c in task.answer.columns} - {"name"} <= set(shown)
+            asked, leading = asked + 1, leading + leads
+    assert leading > 0.97 * asked > 1000
 
 
 def test_a_twin_of_a_held_out_table_gives_no_task(made):

@@ -56,6 +56,20 @@ def test_a_table_of_books_gives_authors_and_books() -> None:
     assert authors.root == ("Booker Prize",)
 
 
+def test_a_column_of_names_beside_the_key_has_a_name_of_its_own() -> None:
+    """`name` means the key: a second column of that name was read as it, and its cells were asked for and left out."""
+    rows = tuple(
+        (Cell(f"{a} Ames"), Cell(f"{a} College"), Cell(f"Coach {a}"), Cell(str(1950 + i)))
+        for i, a in enumerate(AUTHORS)
+    )
+    table = Table(page_title="Coaches", url="u", columns=("Name", "Alma mater", "Other name", "Year"), rows=rows)
+    trees, _ = build_trees([table], rules=ALL_KEYS)
+    by_key = {tree.key.column: [relation.name for relation in tree.relations] for tree in trees}
+    assert all("name" not in names for names in by_key.values())
+    assert {"other name", "other name 2"} <= set(by_key[1])
+    assert all(len(set(names)) == len(names) for names in by_key.values())
+
+
 def test_an_author_who_won_twice_is_one_member_with_several_values() -> None:
     (authors, _), _ = build_trees([book_table([*AUTHORS, "Ada King", "Ada King"])])
     ada = authors.members[0]

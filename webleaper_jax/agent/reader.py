@@ -29,7 +29,7 @@ def relevant_columns(text: str, goal: str) -> str:
         return text
     header = lines[1].split(_BAR)
     said = _QUOTED.sub(" ", goal)
-    listed = [_column(item, header) for item in _listed(said)]
+    listed = [_column(item, header, number == 0) for number, item in enumerate(_listed(said))]
     named = [place for place, name in enumerate(header) if _names(said, name)]
     if not named or None in listed:
         return text
@@ -42,22 +42,32 @@ def relevant_columns(text: str, goal: str) -> str:
 
 
 def _listed(said: str) -> list[str]:
-    """The columns that a goal lists between bars, in its order."""
+    """The columns that a goal lists between bars, in its order; nothing but an empty item where the list is cut."""
     found = _LISTED.search(said)
+    if found and "|" in said[found.end() :]:
+        return [""]  # a name with a full stop or a comma: the list goes on behind it
     return [item.strip() for item in found.group().split("|")] if found else []
 
 
-def _column(item: str, header: Sequence[str]) -> int | None:
-    """The column whose name a listed item ends in, the longest of several; words may stand before it, and a label in
-    brackets behind it. None where there is no such column."""
-    words, unlabelled = _fold(item), _fold(re.sub(r"\([^()]*\)\s*$", "", item))
-    found = [(len(name), -place) for place, name in enumerate(map(_fold, header)) if _ends_in(unlabelled, name)]
-    found += [(len(name), -place) for place, name in enumerate(map(_fold, header)) if name and words == name]
-    return -max(found)[1] if found else None
+def _column(item: str, header: Sequence[str], first: bool) -> int | None:
+    """The column that a listed item names, with a label in brackets behind it or without; None where there is none.
+
+    Words may stand before the first item of a list ("give team"): it ends in the name of its column. Of several columns
+    the one that is spelled alike is meant, then the longest.
+    """
+    unlabelled = re.sub(r"\s*\([^()]*\)\s*$", "", item)
+    found = []
+    for place, name in enumerate(header):
+        forms = (item, unlabelled) if name.rstrip().endswith(")") or _fold(item) == _fold(name) else (unlabelled,)
+        if any(_means(form, name, first) for form in forms):
+            alike = item.casefold().strip().endswith(name.casefold())
+            found.append((alike, len(_fold(name)), -place))
+    return -max(found)[-1] if found else None
 
 
-def _ends_in(words: Sequence[str], name: Sequence[str]) -> bool:
-    return bool(name) and words[-len(name) :] == name
+def _means(item: str, name: str, first: bool) -> bool:
+    words, wanted = _fold(item), _fold(name)
+    return bool(wanted) and (words[-len(wanted) :] == wanted if first else words == wanted)
 
 
 def _names(said: str, name: str) -> bool:
