@@ -17,7 +17,7 @@ from webleaper_jax.records import Cell, Table, Target, Task
 
 
 class Layout(NamedTuple):
-    """How a table is read under one title: the columns of key and relations, and the types of all columns.
+    """How a table is read under one title: the columns of key and relations, and the types and headers of all columns.
 
     `group` is the (type, domain) of the key column.
     """
@@ -28,6 +28,7 @@ class Layout(NamedTuple):
     key: int
     relations: Mapping[str, int]
     types: Mapping[int, str]
+    headers: Sequence[str]
 
 
 class _Refuted(Exception):
@@ -63,6 +64,7 @@ class Checker:
             """
         )
         by_id = {table.id: table for table in tables}
+        self._labels: dict[tuple[str, str], set[str]] = {}  # title and relation ('': the key) -> what it may be called
         for layout in layouts:
             self._load(by_id[layout.table_id], layout)
         # A text that is linked here and plain there means the linked page, if all links of its family agree on it.
@@ -96,6 +98,9 @@ class Checker:
     def _load(self, table: Table, layout: Layout) -> None:
         """Copies the cells that are not empty; the key's relation is ''. Rows that name nobody are left out."""
         columns = {"": layout.key, **layout.relations}
+        family = table.family or table.id  # a table without a family is one of its own
+        for relation, column in columns.items():
+            self._labels[layout.title, relation] = {relation or "name", layout.headers[column].casefold()}
         for number, row in enumerate(table.rows):
             if not row[layout.key].text.strip() or _NOBODY.fullmatch(row[layout.key].text.strip()):
                 continue
@@ -105,7 +110,7 @@ class Checker:
                 if cell.text.strip():
                     self._db.execute(
                         "INSERT INTO cell VALUES (?, ?, ?, ?, ?, ?, ?)",
-                        (layout.title, number, relation, table.family, kind, _page(cell), cell.text),
+                        (layout.title, number, relation, family, kind, _page(cell), cell.text),
                     )
         self._db.execute("INSERT INTO list VALUES (?, ?, ?)", (layout.title, *layout.group))
         self._db.executemany("INSERT INTO knows VALUES (?, ?)", [(layout.title, name) for name in layout.relations])
@@ -253,6 +258,8 @@ class Checker:
                     raise _Refuted("a member is final and not in the answer, or the reverse")
         if {target.owner for target in names} != set(query.sources[query.subject]):
             raise _Refuted("a member of no source")
+        if {target.relation for target in names} != {"name"}:
+            raise _Refuted("a member is not called one")
 
     def _names(self, title: str, rows: Iterable[int]) -> set[str]:
         return {
@@ -266,8 +273,7 @@ class Checker:
     ) -> None:
         """Layer 3 and the answer rows: of every answer exactly what the sources say, equal values once."""
         titles = query.sources[query.subject]
-        if len(task.answer.columns) != 1 + len(query.asked):
-            raise _Refuted("another number of columns")
+        labels = self._check_labels(task, query)
         cells: dict[str, list[Target]] = {}
         for target in task.targets:
             if target.layer == 3:
@@ -284,9 +290,26 @@ class Checker:
                 raise _Refuted("an answer has no row")
             name = names.pop()
             _check_row(said, rows[name])
-            _check_targets(query, task.answer.columns[1:], said, cells.pop(name, []))
+            _check_targets(query, labels, said, cells.pop(name, []))
         if cells:
             raise _Refuted("cells of no answer")
+
+    def _check_labels(self, task: Task, query: _Query) -> list[tuple[str, str]]:
+        """The label of each asked column, with its source and without; each must be a name of that very column."""
+        titles = query.sources[query.subject]
+        if len(task.answer.columns) != 1 + len(query.asked):
+            raise _Refuted("another number of columns")
+        key, *columns = task.answer.columns
+        if not all(key in self._labels.get((title, ""), ()) for title in titles):
+            raise _Refuted("the key has another label")
+        found = []
+        for (source, relation), label in zip(query.asked, columns, strict=True):
+            known = set.intersection(*(self._labels.get((title, relation), set()) for title in titles))
+            bare = [name for name in known if label == name or _qualified(task, titles, source, name, label)]
+            if not bare:
+                raise _Refuted("a column has another label")
+            found.append((label, max(bare, key=len)))
+        return found
 
 
 def _test(obj: str, joins: Mapping[str, str]) -> tuple[str, list[str | int]]:
@@ -307,26 +330,31 @@ def _check_row(said: Sequence[Said], rows: Sequence[tuple[str, ...]]) -> None:
             raise _Refuted("an answer row differs")
 
 
-def _check_targets(query: _Query, columns: Sequence[str], said: Sequence[Said], targets: Sequence[Target]) -> None:
-    expected: dict[tuple[str, str], tuple[set[str], set[str]]] = {}
-    for (_, relation), column, values in zip(query.asked, columns, said, strict=True):
+def _qualified(task: Task, titles: Sequence[str], source: int, name: str, label: str) -> bool:
+    """Whether a label is the name with its source behind it: a part of that one's title, or its place."""
+    said = label[len(name) + 2 : -1]
+    if len(titles) < 2 or not said or label != f"{name} ({said})":
+        return False
+    return said == ("first", "second")[source] + " list" if task.variant == "reverse_union" else said in titles[source]
+
+
+def _check_targets(
+    query: _Query, labels: Sequence[tuple[str, str]], said: Sequence[Said], targets: Sequence[Target]
+) -> None:
+    expected: dict[tuple[str, str], tuple[set[str], set[tuple[str, str]]]] = {}
+    for (_, relation), label, values in zip(query.asked, labels, said, strict=True):
         for value, texts in values.items():
             known = expected.setdefault((relation, value), (set(), set()))
             known[0].update(texts)
-            known[1].add(column)
+            known[1].add(label)
     if len(expected) != len(targets) or not all(target.final for target in targets):
         raise _Refuted("another number of cells")
-    for texts, labels in expected.values():
+    for texts, under in expected.values():
         # what several sources say alike is one cell, under the columns' common name without their sources
-        found = [
-            t for t in targets if t.form in texts and all(_names(t.relation, label, len(labels)) for label in labels)
-        ]
+        names = {bare for _, bare in under} if len(under) > 1 else {label for label, _ in under}
+        found = [t for t in targets if t.form in texts and {t.relation} == names]
         if len(found) != 1:
             raise _Refuted("a cell differs")
-
-
-def _names(relation: str, label: str, labels: int) -> bool:
-    return relation == label if labels == 1 else label.startswith(f"{relation} (") and label.endswith(")")
 
 
 def _read(task: Task) -> _Query:

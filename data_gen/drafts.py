@@ -146,7 +146,8 @@ class Draft(NamedTuple):
         """What the question calls each relation asked for when no source is named: `year` of `year (Booker Prize)`."""
         if len(self.sources) == 1:
             return {ref.relation: label for ref, label in self.columns.items()}
-        return {ref.relation: shared_label(*self.sources, ref.relation) for ref in self.columns}
+        a, b = self.sources
+        return {ref.relation: shared_label(a, b, ref.relation) for ref in self.columns}
 
 
 def shared_label(a: Source, b: Source, relation: str) -> str:

@@ -2,7 +2,8 @@
 
 A cell's entity is the title of the page that it links to, where that page is the thing itself (not a season, a list or
 an event of it), else its normalised text. A text that is linked in one place and plain in another means the linked page
-in both, as long as the tables of the family agree on the page: Wikipedia links the first mention only.
+in both, as long as the tables of the family agree on the page: Wikipedia links the first mention only. A table without
+a family is one of its own.
 """
 
 import re
@@ -82,7 +83,7 @@ class EntityIndex:
             return normalize_value(cell.text)
         name = _text_name(cell, relation.type)
         # the family's common page first, so that a text with a link to the season's page meets one with the club's
-        for scope in (table.family, table.id):
+        for scope in _scopes(table):
             if (scope, relation.type, name) in self._pages:
                 return self._pages[scope, relation.type, name]
         return linked_entity(cell) or name
@@ -103,9 +104,14 @@ def names_of(cells: Iterable[Cell]) -> str:
 def _learn(pages: dict[tuple[str, str, str], set[str]], table: Table, type_: str, cell: Cell) -> None:
     title = linked_entity(cell)
     if title:
-        for scope in (table.family, table.id):
+        for scope in _scopes(table):
             pages[scope, type_, _text_name(cell, type_)].add(title)
             pages[scope, type_, normalize(title)].add(title)
+
+
+def _scopes(table: Table) -> tuple[str, str]:
+    """Within what a text means one page: the family, and the table itself."""
+    return table.family or table.id, table.id
 
 
 def _text_name(cell: Cell, type_: str) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from data_gen.expressions import NAME, Expression, Ref, parse, satisfies
 from data_gen.reading import SeenRow
-from webleaper_jax.agent.corpus import unique_titles
+from webleaper_jax.agent.corpus import page_columns, unique_titles
 from webleaper_jax.jsonl import DataError
 from webleaper_jax.records import Answer, Table, Task, Tree, Value
 
@@ -91,9 +91,9 @@ class Library:
                 f"task {task.id}, field `provenance.trees`: {tree_id} is not among the trees and tables given; "
                 "give those that the tasks were made from"
             )
-        columns = {relation.name: table.columns[relation.column] for relation in tree.relations}
-        columns[NAME] = table.columns[tree.key.column]
-        return Source(self._titles[table.id], tree, {name: _on_page(text) for name, text in columns.items()})
+        names = page_columns(table)
+        columns = {relation.name: names[relation.column] for relation in tree.relations}
+        return Source(self._titles[table.id], tree, columns | {NAME: names[tree.key.column]})
 
 
 # ---------------------------------------------------------------------------------------------------------- answers
@@ -175,8 +175,3 @@ def _texts(source: Source, rows: Sequence[SeenRow], ref: Ref) -> list[str]:
     """What the rows say under a relation, each text once."""
     texts = (row.get(source.columns[ref.relation]) for row in rows)
     return list(dict.fromkeys(text for text in texts if text))
-
-
-def _on_page(text: str) -> str:
-    """A column's name as its page writes it: on one line, without bars."""
-    return " ".join(text.replace("|", "/").split())

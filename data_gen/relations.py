@@ -11,13 +11,16 @@ import pathlib
 import re
 import tomllib
 import unicodedata
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
+import msgspec
 import pycountry
 
 from webleaper_jax.jsonl import DataError
 from webleaper_jax.records import Cell, Relation, Table
+
+T = TypeVar("T")
 
 SYNONYMS = pathlib.Path(__file__).with_name("synonyms.toml")
 
@@ -76,33 +79,65 @@ class Synonyms:
     countries: frozenset[str]
 
 
+class _Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """An entry of a synonym file."""
+
+
+class _Named(_Entry):
+    """A relation, and the normalised headers that mean it."""
+
+    name: str
+    type: str
+    headers: list[str]
+    domain: str = ""
+
+
+class _DomainRule(_Entry):
+    """The domain of a column of type `when` whose table's title fits the pattern."""
+
+    when: str
+    domain: str
+    pattern: str
+
+
+class _ListedRule(_Entry):
+    """Type and domain of a column with a generic header whose table's title fits the pattern."""
+
+    type: str
+    domain: str
+    pattern: str
+
+
 @functools.cache
 def load_synonyms(path: pathlib.Path = SYNONYMS) -> Synonyms:
-    """Reads a synonym file. Raises `DataError` for a missing file, bad TOML, a type that is none, or a header twice."""
+    """Reads a synonym file.
+
+    Raises:
+      DataError: no such file, no TOML, or an entry that is wrong: a field missing, unknown or of another kind, a type
+        that is none, a bad pattern, or a header that two relations list.
+    """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path}: no such file (it should hold the header synonyms)") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: no valid TOML: {error}") from None
     relations: dict[str, tuple[str, str, str]] = {}
-    for entry in data.get("relation", ()):
-        if entry["type"] not in TYPES | {"auto"}:
+    for entry in _entries(path, data, "relation", _Named):
+        if entry.type not in TYPES | {"auto"}:
             raise DataError(
-                f"{path}: relation {entry['name']!r}, field `type` is {entry['type']!r}; use one of {sorted(TYPES)}"
+                f"{path}: relation {entry.name!r}, field `type` is {entry.type!r}; use one of {sorted(TYPES)}"
             )
-        for header in entry["headers"]:
-            if (
-                relations.setdefault(header, (entry["name"], entry["type"], entry.get("domain", "")))[0]
-                != entry["name"]
-            ):
+        for header in entry.headers:
+            if relations.setdefault(header, (entry.name, entry.type, entry.domain))[0] != entry.name:
                 raise DataError(f"{path}: header {header!r} stands under two relations; leave it under one")
+    domains, listed = _entries(path, data, "domain", _DomainRule), _entries(path, data, "listed", _ListedRule)
     return Synonyms(
         relations=relations,
-        domains=_rules(data.get("domain", ()), "when"),
-        listed=_rules(data.get("listed", ()), "type"),
-        generic=frozenset(data.get("generic", ())),
-        countries=_country_names() | {_fold(name) for name in data.get("countries", ())},
+        domains=tuple((rule.when, rule.domain, _pattern(path, "domain", rule.pattern)) for rule in domains),
+        listed=tuple((rule.type, rule.domain, _pattern(path, "listed", rule.pattern)) for rule in listed),
+        generic=frozenset(_entries(path, data, "generic", str)),
+        countries=_country_names() | {_fold(name) for name in _entries(path, data, "countries", str)},
     )
 
 
@@ -239,8 +274,25 @@ def _without_brackets(text: str) -> str:
     return re.sub(r"\s*[(\[][^)\]]*[)\]]", "", text).strip()
 
 
-def _rules(entries: Sequence[dict[str, Any]], kind: str) -> tuple[tuple[str, str, re.Pattern[str]], ...]:
-    return tuple((e[kind], e["domain"], re.compile(e["pattern"], re.I)) for e in entries)
+def _entries(path: pathlib.Path, data: Mapping[str, Any], field: str, kind: type[T]) -> list[T]:
+    """The entries of a list in a synonym file. Raises `DataError` that names the one that is wrong."""
+    listed = data.get(field, [])
+    if not isinstance(listed, list):
+        raise DataError(f"{path}: `{field}` is {listed!r}; a list of entries is needed")
+    entries = []
+    for number, entry in enumerate(listed, start=1):
+        try:
+            entries.append(msgspec.convert(entry, kind))
+        except msgspec.ValidationError as error:
+            raise DataError(f"{path}: `{field}`, entry {number} ({str(entry)[:60]}): {error}") from None
+    return entries
+
+
+def _pattern(path: pathlib.Path, field: str, pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern, re.I)
+    except re.error as error:
+        raise DataError(f"{path}: `{field}`, pattern {pattern!r} is no regular expression: {error}") from None
 
 
 def _fold(text: str) -> str:

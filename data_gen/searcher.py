@@ -8,6 +8,7 @@ Every rollout draws a plan from its seed: which detours it makes and where. Thou
 can learn them.
 """
 
+import hashlib
 import random
 from collections.abc import Generator, Iterable, Sequence
 
@@ -66,9 +67,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScriptedSearcher:
-    """An engine (see `agent.engine.Engine`) that plays a script for each episode. It deals in text."""
+    """An engine (see `agent.engine.Engine`) that plays a script for each episode. It deals in text.
 
-    name = "scripted"
+    `name` tells searchers of different detours apart.
+    """
+
     tokenizer: PolicyTokenizer | None = None
 
     def __init__(
@@ -84,6 +87,8 @@ class ScriptedSearcher:
           DataError: a task was made from other tables or trees.
         """
         self.config = config or SearcherConfig()
+        detours = hashlib.blake2b(msgspec.json.encode(self.config), digest_size=4).hexdigest()
+        self.name = f"scripted:{detours}"
         library = Library(tables, trees)
         self._known = {task.id: library.known(task) for task in tasks if task.origin == "webleaper"}
         self._scripts: dict[str, Script] = {}
@@ -152,7 +157,9 @@ class _Search:
             again = 2 if attempt == 0 and self.plan.repeated_search else 1
             for _ in range(again):
                 yield from self._search(self._pivot_thought() or "find", queries)
-                found |= {hit.title: hit.url for hit in self.hits if hit.title in wanted}
+                for hit in self.hits:
+                    if hit.title in wanted and hit.url.startswith("w/"):  # an entity may bear a table's title
+                        found.setdefault(hit.title, hit.url)
         if self.plan.useless_visit:
             yield from self._useless_visit()
         return found

@@ -55,7 +55,7 @@ def read_splits(path: pathlib.Path) -> dict[str, Split]:
     """Reads a file of the form `heldout = ["Bridges", ...]`, one list per split.
 
     Raises:
-      DataError: no TOML, an unknown split, or a family in two splits.
+      DataError: no TOML, an unknown split, a family that is no text, or one in two splits.
     """
     try:
         lists = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -69,6 +69,8 @@ def read_splits(path: pathlib.Path) -> dict[str, Split]:
         if split is None or not isinstance(families, list):
             raise DataError(f"{path}: field `{name}` is no list under one of {', '.join(SPLITS)}; rename or remove it")
         for family in families:
+            if not isinstance(family, str):
+                raise DataError(f"{path}: field `{name}`: {family!r} is no family's name; write it in quotes")
             if family in splits:
                 raise DataError(f"{path}: field `{name}`: family {family!r} is in {splits[family]} already; keep one")
             splits[family] = split

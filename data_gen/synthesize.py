@@ -5,6 +5,7 @@ task like it was taken before, and no single observation of the default web show
 dropped and counted by reason.
 """
 
+import itertools
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -275,21 +276,26 @@ def select_small(
 
 
 def parts_of_rows(web: Web) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """Title of a table page -> for each row the parts that show it; a part may begin with the last row before it."""
+    """Title of a table page -> for each row the parts that show it; a part may begin with the last rows before it."""
     found = {}
     for page in web.pages.values() if isinstance(web, OfflineWeb) else ():
         if page.kind == "table":
+            bodies = [text.splitlines()[2 : None if text == page.parts[-1] else -1] for text in page.parts]
+            again = min((_repeated(*pair) for pair in itertools.pairwise(bodies)), default=0)  # the same in all parts
             shown: list[list[int]] = []
-            last = ""
-            for part, text in enumerate(page.parts):
-                rows = text.splitlines()[2 : None if part + 1 == len(page.parts) else -1]
-                if shown and rows and rows[0] == last:
-                    shown[-1].append(part)
-                    rows = rows[1:]
-                shown += [[part] for _ in rows]
-                last = rows[-1] if rows else last
+            for part, rows in enumerate(bodies):
+                if part:
+                    for row in shown[len(shown) - again :]:
+                        row.append(part)
+                shown += [[part] for _ in rows[again if part else 0 :]]
             found[page.title] = tuple(map(tuple, shown))
     return found
+
+
+def _repeated(before: Sequence[str], rows: Sequence[str]) -> int:
+    """How many rows at the end of a part begin the next one, which adds one row at least."""
+    most = min(len(before), len(rows) - 1)
+    return next((n for n in range(most, 0, -1) if before[len(before) - n :] == rows[:n]), 0)
 
 
 def _neighbourhoods(sources: Sequence[Source]) -> dict[tuple[str, str], Neighbourhood]:
@@ -300,7 +306,7 @@ def _neighbourhoods(sources: Sequence[Source]) -> dict[tuple[str, str], Neighbou
 
 
 def layouts(tables: Sequence[Table], sources: Sequence[Source]) -> list[Layout]:
-    """What the checker needs to read the raw tables: columns by relation name, and their types."""
+    """What the checker needs to read the raw tables: columns by relation name, and all columns' types and headers."""
     types = {table.id: {r.column: r.type for r in column_relations(table)} for table in tables}
     return [
         Layout(
@@ -310,6 +316,7 @@ def layouts(tables: Sequence[Table], sources: Sequence[Source]) -> list[Layout]:
             key=source.tree.key.column,
             relations={relation.name: relation.column for relation in source.tree.relations},
             types=types[source.tree.table_id],
+            headers=source.headers,
         )
         for source in sources
     ]

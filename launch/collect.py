@@ -19,7 +19,7 @@ from data_gen.collect import collect
 from data_gen.filter import FilterConfig
 from data_gen.searcher import ScriptedSearcher, SearcherConfig
 from launch import common, tables
-from webleaper_jax.agent.batch import BatchConfig
+from webleaper_jax.agent.batch import Batch, BatchConfig
 from webleaper_jax.agent.engine import Engine
 from webleaper_jax.agent.loop import LoopConfig
 from webleaper_jax.agent.openai_engine import OpenAIEngine, ServerConfig
@@ -30,20 +30,31 @@ FLAGS = flags.FLAGS
 
 
 def run(config: ConfigDict, table_folder: pathlib.Path, tasks: list[Task], out: pathlib.Path, engine: Engine) -> None:
-    """Collects and filters the trajectories of `tasks`."""
+    """Collects and filters the trajectories of `tasks`. Raises `DataError` when not one of them was finished."""
     collected = collect(
         tasks,
         engine,
-        tables.load_tools(config, table_folder),
+        tables.load_tools(config, table_folder, tasks),
         out,
         loop=common.struct(LoopConfig, config.loop),
         sampling=common.struct(Sampling, config.collect.sampling),
         batch=common.struct(BatchConfig, config.collect.batch),
         keep=common.struct(FilterConfig, config.collect.filter),
     )
+    require_scores(collected.batch, out)
     print(collected.report.text())
     if collected.batch.failed:
         print(f"{len(collected.batch.failed)} episodes failed for reasons of infrastructure and are left out")
+
+
+def require_scores(batch: Batch, out: pathlib.Path) -> None:
+    """Raises `DataError` when no episode was scored: the server was down, or there was no task."""
+    if not any(score.scored for score in batch.scores):
+        last = f", the last with {batch.failed[-1].infrastructure_error!r}" if batch.failed else ""
+        raise DataError(
+            f"{out}: not one episode was scored, {len(batch.failed)} failed{last}; mend the engine and run the same "
+            "command again"
+        )
 
 
 def scripted_searcher(config: ConfigDict, table_folder: pathlib.Path, tasks: Sequence[Task]) -> ScriptedSearcher:
@@ -71,7 +82,7 @@ def main(_: Sequence[str]) -> None:
     else:
         engine = server_engine(FLAGS.engine, FLAGS.model, FLAGS.api_key_env)
     run(config, folder, tasks, out, engine)
-    common.finish(out, f"python -m launch.sft --trajectories={out / 'kept.jsonl.gz'} --out={out.parent / 'sft'}")
+    common.finish(out, "python -m launch.sft", trajectories=out / "kept.jsonl.gz", out=out.parent / "sft")
 
 
 if __name__ == "__main__":

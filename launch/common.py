@@ -3,8 +3,10 @@
 import json
 import os
 import pathlib
+import shlex
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -27,7 +29,7 @@ def define_config(default: str = "configs/quickstart.py") -> Any:
         return config_flags.DEFINE_config_file(
             "config", default, "Settings: FILE.py or FILE.py:PRESET.", lock_config=True
         )
-    except _FLAG_ERRORS as error:
+    except Exception as error:  # a config file is a program: anything can go wrong in it
         _fail(f"--config: {_one_line(error)}")
 
 
@@ -59,22 +61,39 @@ def require_file(path: str, flag: str, made_by: str) -> str:
     return path
 
 
-def output_folder(path: str) -> pathlib.Path:
-    """Makes the folder to write into. Raises `DataError` when something else stands there."""
+def output_folder(path: str, flag: str = "out") -> pathlib.Path:
+    """Makes the folder to write into. Raises `DataError` when something else stands there or it cannot be made."""
     folder = pathlib.Path(path)
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"--out={folder}: is a file; give a folder")
     try:
+        if folder.exists() and not folder.is_dir():
+            raise DataError(f"--{flag}={folder}: is a file; give a folder")
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"--out={folder}: cannot be made ({error})") from None
+        raise DataError(f"--{flag}={folder}: cannot be made ({error})") from None
     return folder
 
 
-def finish(out: pathlib.Path, next_command: str) -> None:
-    """The last lines of a stage: where its output is, and what to run next."""
+def finish(out: pathlib.Path, next_command: str, /, **values: object) -> None:
+    """The last lines of a stage: where its output is, and what to run next (see `command`)."""
     print(f"written to {out}")
-    print(f"next: {next_command}")
+    print(f"next: {command(next_command, **values)}")
+
+
+def command(start: str, /, **values: object) -> str:
+    """Returns `start --name=value ...`, quoted for a shell, with the settings (`--config...`) that this command had."""
+    words = [f"--{name}={value}" for name, value in values.items()] + _settings_given(sys.argv[1:])
+    return " ".join([start, *map(shlex.quote, words)])
+
+
+def _settings_given(argv: Sequence[str]) -> list[str]:
+    """The words of a command line that choose or override the config, `--config.x y` as `--config.x=y`."""
+    given, words = [], iter(argv)
+    for word in words:
+        name = word.partition("=")[0].lstrip("-").removeprefix("no")
+        if word.startswith("-") and (name == "config" or name.startswith("config.")):
+            alone = "=" in word or word.lstrip("-").startswith("no")
+            given.append(word if alone else f"{word}={next(words, '')}")
+    return given
 
 
 def struct(kind: type[T], section: ml_collections.ConfigDict) -> T:
@@ -89,11 +108,12 @@ class Workdir:
     """The place of one run: its settings, its stages' outputs, and which stages are done.
 
     Raises:
-      DataError: the folder was made with another config; nothing in it is touched.
+      DataError: the folder was made with another config or holds other things, which are not touched; or it cannot be
+        made or written.
     """
 
     def __init__(self, path: str, config: ml_collections.ConfigDict):
-        self.path = pathlib.Path(path)
+        self.path = output_folder(path, "workdir")
         self._stages = self.path / "stages.json"
         settings = self.path / "config.json"
         wanted = json.loads(config.to_json_best_effort())
@@ -104,11 +124,13 @@ class Workdir:
                 raise DataError(
                     f"{self.path}: was made with another config ({where}); give another --workdir, or the same settings"
                 )
-        elif self.path.exists() and any(self.path.iterdir()):
+        elif any(not file.match(".*.tmp") for file in self.path.iterdir()):  # those are of a run killed at its start
             raise DataError(f"{self.path}: is not empty and holds no run (no config.json); give another --workdir")
         else:
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_json(settings, wanted)
+            try:
+                write_json(settings, wanted)
+            except OSError as error:
+                raise DataError(f"--workdir={self.path}: cannot be written ({error})") from None
         self.seconds: dict[str, float] = _read_json(self._stages) if self._stages.exists() else {}
         self._partial = self.path / "seconds_partial.json"
 
@@ -158,7 +180,7 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
     """Parses flags; a wrong one (or an unknown config field) is one line, not a traceback."""
     try:
         rest = flags.FLAGS(list(argv))
-    except _FLAG_ERRORS as error:
+    except Exception as error:  # of the config file, too
         _fail(f"{_one_line(error)} (see --help)")
     if "config" in flags.FLAGS and not isinstance(flags.FLAGS.config, ml_collections.ConfigDict):
         given = next((word for word in argv if word.startswith("--config=")), "--config")
@@ -167,10 +189,22 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
 
 
 def _one_line(error: BaseException) -> str:
-    """The words of an error; of a whole traceback inside them (a config file that failed) the last line."""
-    text = str(error).strip("'\"").replace("\\n", "\n").replace("\\'", "'").strip()
+    """The words of an error; of a whole traceback inside them (a config file that failed) the last line.
+
+    An error that no flag raises by itself is one of the config file: its kind and place are told as well.
+    """
+    text = str(error).replace("\\n", "\n").replace("\\'", "'").strip()
+    if text[:1] in ("'", '"') and text[-1] == text[0]:  # a KeyError gives its words as a literal
+        text = text[1:-1]
     lines = text.splitlines()
-    return f"{lines[0]} {lines[-1].strip()}" if "Traceback" in text else " ".join(text.split())
+    if "Traceback" in text:
+        return f"{lines[0]} {lines[-1].strip()}"
+    words = " ".join(text.split())
+    if isinstance(error, _FLAG_ERRORS):
+        return words
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = "" if isinstance(error, SyntaxError) else f" ({last.filename}, line {last.lineno})"  # it says so itself
+    return f"the config file failed with {type(error).__name__}: {words}{place}"
 
 
 def _fail(message: str) -> NoReturn:

@@ -39,8 +39,8 @@ def run(
     out: pathlib.Path,
     label: str = "",
 ) -> Batch:
-    """Evaluates an engine; goes on where an interrupted evaluation stopped."""
-    return evaluate(
+    """Evaluates an engine; goes on where an interrupted one stopped. Raises `DataError` when nothing came out."""
+    done = evaluate(
         tasks,
         engine,
         tools,
@@ -50,13 +50,16 @@ def run(
         batch=common.struct(BatchConfig, config.evaluate.batch),
         label=label or f"evaluate {engine.name}",
     )
+    collect.require_scores(done, out)
+    return done
 
 
 def embedded_engine(config: ConfigDict, folder: pathlib.Path, name: str) -> Engine:
-    """Loads a Hugging Face folder into the embedded sampler."""
+    """Loads a Hugging Face folder into the embedded sampler; its name ends in a hash of the weights."""
     from webleaper_jax.agent.render import PolicyTokenizer
     from webleaper_jax.model.hf import load_checkpoint
     from webleaper_jax.sampling.engine import EmbeddedEngine
+    from webleaper_jax.train.sft import weights_fingerprint
 
     if not (folder / "config.json").exists():
         raise DataError(
@@ -66,7 +69,7 @@ def embedded_engine(config: ConfigDict, folder: pathlib.Path, name: str) -> Engi
         load_checkpoint(folder),
         PolicyTokenizer.load(folder),
         max_len=config.loop.max_context,
-        name=name,
+        name=f"{name}:{weights_fingerprint(folder)[:8]}",
         **config.evaluate.engine,
     )
 
@@ -106,7 +109,8 @@ def main(_: Sequence[str]) -> None:
     for name, interval in summary.items():
         print(f"{name:18} {interval.mean:8.4f}  [{interval.low:.4f}, {interval.high:.4f}]")
     print(f"{len(batch.scores)} episodes scored, {len(batch.failed)} infrastructure errors left out")
-    common.finish(out, f"python -m launch.evaluate --help   # another --policy or --control, beside {out.name}")
+    another = out.parent / "POLICY"
+    common.finish(out, "python -m launch.evaluate", tables=folder, tasks=FLAGS.tasks, policy="POLICY", out=another)
 
 
 if __name__ == "__main__":

@@ -45,12 +45,15 @@ def main(_: Sequence[str]) -> None:
     folder = pathlib.Path(common.require_file(FLAGS.tables, "tables", "python -m launch.tables"))
     init = pathlib.Path(common.require_file(FLAGS.policy, "policy", "python -m launch.sft"))
     out = common.output_folder(FLAGS.out)
-    result = run(FLAGS.config, tables.load_tools(FLAGS.config, folder), tasks, init, out)
+    result = run(FLAGS.config, tables.load_tools(FLAGS.config, folder, tasks), tasks, init, out)
     held_out = pathlib.Path(FLAGS.tasks).with_name("heldout.jsonl.gz")
     common.finish(
         result.final,
-        f"python -m launch.evaluate --tables={folder} --tasks={held_out} --policy={result.final} "
-        f"--out={out.parent / 'eval' / 'grpo'}",
+        "python -m launch.evaluate",
+        tables=folder,
+        tasks=held_out,
+        policy=result.final,
+        out=out.parent / "eval" / "grpo",
     )
 
 

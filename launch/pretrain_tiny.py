@@ -15,13 +15,16 @@ metadata.json).
 """
 
 import pathlib
+import shlex
 import sys
 import time
+from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
 from data_gen.sample import sample_tables
 from data_gen.splits import split_of_family
+from launch import common
 from webleaper_jax.jsonl import DataError, load_records
 from webleaper_jax.parallel.host import keep_freed_memory
 from webleaper_jax.records import Table
@@ -43,16 +46,18 @@ PHRASES = (
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Where checkpoints and the base are written.", required=True)
 _TABLES = flags.DEFINE_string("tables", None, "Table records; default: the bundled sample.")
-_SEED = flags.DEFINE_integer("seed", 0, "Seed of weights and text.")
-_VOCAB = flags.DEFINE_integer("vocab_size", 1024, "Tokens of the tokenizer.")
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of weights and text.", lower_bound=0)
+_VOCAB = flags.DEFINE_integer("vocab_size", 1024, "Tokens of the tokenizer.", lower_bound=1)
 _STAGES = flags.DEFINE_list(
     "stages", ["256x16x100", "512x8x700", "1024x4x1500", "1536x4x500"], "Context x rows x steps of each stage."
 )
 _MUON = flags.DEFINE_float("muon_learning_rate", PretrainConfig.muon_learning_rate, "Peak rate for matrices.")
 _ADAM = flags.DEFINE_float("learning_rate", PretrainConfig.learning_rate, "Peak rate for all other weights.")
-_LAYERS = flags.DEFINE_integer("layers", PretrainConfig.num_layers, "Layers of the model.")
-_HIDDEN = flags.DEFINE_integer("hidden_size", PretrainConfig.hidden_size, "Hidden size.")
-_MLP = flags.DEFINE_integer("intermediate_size", PretrainConfig.intermediate_size, "Size of the feed-forward layers.")
+_LAYERS = flags.DEFINE_integer("layers", PretrainConfig.num_layers, "Layers of the model.", lower_bound=1)
+_HIDDEN = flags.DEFINE_integer("hidden_size", PretrainConfig.hidden_size, "Hidden size.", lower_bound=1)
+_MLP = flags.DEFINE_integer(
+    "intermediate_size", PretrainConfig.intermediate_size, "Size of the feed-forward layers.", lower_bound=1
+)
 
 
 def training_words(path: str | pathlib.Path) -> tuple[Words, tuple[str, ...]]:
@@ -78,8 +83,10 @@ def parse_stages(texts: list[str]) -> tuple[Stage, ...]:
     """Reads stages such as 512x8x600.
 
     Raises:
-      DataError: no three positive numbers.
+      DataError: no three positive numbers, or no stage at all.
     """
+    if not texts:
+        raise DataError("--stages: is empty; give CONTEXTxROWSxSTEPS, as in 512x8x600")
     stages = []
     for text in texts:
         numbers = text.split("x")
@@ -89,29 +96,28 @@ def parse_stages(texts: list[str]) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def main(_: list[str]) -> None:
+def main(_: Sequence[str]) -> None:
     keep_freed_memory()
-    try:
-        config = PretrainConfig(
-            stages=parse_stages(_STAGES.value),
-            seed=_SEED.value,
-            num_layers=_LAYERS.value,
-            hidden_size=_HIDDEN.value,
-            intermediate_size=_MLP.value,
-            muon_learning_rate=_MUON.value,
-            learning_rate=_ADAM.value,
-        )
-        words, families = training_words(_TABLES.value or sample_tables())
-        tokenizer = train_tokenizer(tokenizer_text(words.cells, words.columns + words.titles, PHRASES), _VOCAB.value)
-        workdir = pathlib.Path(_WORKDIR.value)
-        start = time.monotonic()
-        # without the place, so that the same command writes the same bytes anywhere
-        command = " ".join(["python -m launch.pretrain_tiny", *(a for a in sys.argv[1:] if "workdir=" not in a)])
-        pretrain(config, words, tokenizer, workdir, notes={"command": command, "families": families})
-    except DataError as error:
-        sys.exit(str(error))
-    print(f"done in {(time.monotonic() - start) / 60:.0f} minutes; the base is {workdir / 'base'}")
+    config = PretrainConfig(
+        stages=parse_stages(_STAGES.value),
+        seed=_SEED.value,
+        num_layers=_LAYERS.value,
+        hidden_size=_HIDDEN.value,
+        intermediate_size=_MLP.value,
+        muon_learning_rate=_MUON.value,
+        learning_rate=_ADAM.value,
+    )
+    words, families = training_words(_TABLES.value or sample_tables())
+    tokenizer = train_tokenizer(tokenizer_text(words.cells, words.columns + words.titles, PHRASES), _VOCAB.value)
+    workdir = common.output_folder(_WORKDIR.value, "workdir")
+    start = time.monotonic()
+    # without the place, so that the same command writes the same bytes anywhere
+    command = " ".join(["python -m launch.pretrain_tiny", *(a for a in sys.argv[1:] if "workdir=" not in a)])
+    pretrain(config, words, tokenizer, workdir, notes={"command": command, "families": families})
+    print(f"done in {(time.monotonic() - start) / 60:.0f} minutes")
+    base = workdir / "base"
+    common.finish(base, f"python -m launch.quickstart --config.init={shlex.quote(str(base))}", workdir="WORKDIR")
 
 
 if __name__ == "__main__":
-    app.run(main)
+    common.run(main)

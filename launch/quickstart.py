@@ -13,14 +13,17 @@ import json
 import os
 import pathlib
 import resource
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 
 from absl import flags
 from ml_collections import ConfigDict
 
 from launch import collect, common, evaluate, report, synthesize, tables
+from launch.check import check_settings
 from webleaper_jax.agent.engine import Engine
-from webleaper_jax.jsonl import DataError, load_records
+from webleaper_jax.jsonl import load_records
+from webleaper_jax.parallel.host import keep_freed_memory
 from webleaper_jax.records import Task, Trajectory
 
 FLAGS = flags.FLAGS
@@ -36,7 +39,11 @@ class Quickstart:
 
     def run(self) -> None:
         """Runs every stage that is not done."""
-        stage = self.workdir.stage
+
+        def stage(name: str, function: Callable[[], None]) -> None:
+            self.workdir.stage(name, function)
+            peak_rss_gb(self.path)
+
         stage("tables", lambda: tables.run(self.config, self.path / "tables"))
         stage("tasks", lambda: synthesize.run(self.config, self.path / "tables", self.path / "tasks"))
         stage("collect", self.collect)
@@ -85,9 +92,9 @@ class Quickstart:
         for folder in sorted((self.path / "sft" / "exports").iterdir()):
             out = self.path / "validation" / folder.name
             engine = evaluate.embedded_engine(self.config, folder, f"sft {folder.name}")
-            batch = evaluate.run(
-                self.config, tables.load_tools(self.config, self.path / "tables"), self.tasks("validation"), engine, out
-            )
+            tasks = self.tasks("validation")
+            tools = tables.load_tools(self.config, self.path / "tables", tasks)
+            batch = evaluate.run(self.config, tools, tasks, engine, out)
             found[folder.name] = sum(score.f for score in batch.scores) / max(1, len(batch.scores))
             print(f"{folder.name}: mean F {found[folder.name]:.3f} on {len(batch.scores)} validation tasks")
         best = max(found, key=lambda name: (found[name], name))  # the later one of equals
@@ -97,13 +104,9 @@ class Quickstart:
     def grpo(self) -> None:
         from launch import grpo
 
-        grpo.run(
-            self.config,
-            tables.load_tools(self.config, self.path / "tables"),
-            self.tasks("rl"),
-            self.chosen(),
-            self.path / "grpo",
-        )
+        tasks = self.tasks("rl")
+        tools = tables.load_tools(self.config, self.path / "tables", tasks)
+        grpo.run(self.config, tools, tasks, self.chosen(), self.path / "grpo")
 
     def sft_more(self) -> None:
         """Further SFT for a fixed number of steps (about GRPO's time), the comparison that GRPO has to beat."""
@@ -119,19 +122,7 @@ class Quickstart:
         """The policy that SFT starts from, the very checkpoint that `untrained` means."""
         from launch import sft
 
-        if self.config.init == "tiny_base":
-            return sft.bundled_base()
-        if self.config.init != "smollm2":
-            return pathlib.Path(self.config.init)
-        folder = self.path / "smollm2"
-        if not (folder / "tokenizer.json").exists():  # written last
-            from webleaper_jax.model.gguf import convert_gguf, smollm2_file
-
-            try:
-                convert_gguf(smollm2_file(), folder)
-            except (FileNotFoundError, ImportError) as error:
-                raise DataError(str(error)) from None
-        return folder
+        return sft.initial_policy(self.config, self.path)
 
     def chosen(self) -> pathlib.Path:
         return self.path / "sft" / "exports" / json.loads((self.path / "chosen.json").read_text())["chosen"]
@@ -172,13 +163,16 @@ def peak_rss_gb(path: pathlib.Path) -> float:
     """The most memory that this run held, over all its processes so far, in GB."""
     file = path / "peak_rss_gb.json"
     before = json.loads(file.read_text()) if file.exists() else 0.0
-    peak = max(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+    unit = 1e9 if sys.platform == "darwin" else 1e6  # bytes there, kilobytes elsewhere
+    peak = max(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit)
     common.write_json(file, peak)
     return peak
 
 
 def main(_: Sequence[str]) -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu") if FLAGS.cpu else None
+    keep_freed_memory()
+    check_settings(FLAGS.config)
     workdir = common.Workdir(FLAGS.workdir, FLAGS.config)
     Quickstart(FLAGS.config, workdir).run()
 

@@ -3,8 +3,9 @@
 python -m launch.report --workdir=RUN                                  # writes a run's report again, from its files
 python -m launch.report --workdir=SEED0,SEED1,SEED2 --out=pooled.json  # runs that differ by seed, taken together
 
-Several runs of the same held-out tasks are pooled task by task; each run's GRPO minus SFT is printed, then the pooled
-table with intervals over table families, which --out holds for programs.
+Several runs that differ by nothing but their seed are pooled task by task; each run's GRPO minus SFT is printed, then
+the pooled table with intervals over table families, which --out holds for programs. These intervals resample families
+and leave the variance between seeds out: the lines of the single runs show it.
 """
 
 import json
@@ -111,26 +112,38 @@ def _notes(config: ConfigDict, path: pathlib.Path) -> list[str]:
 def pool(paths: Sequence[pathlib.Path]) -> dict[str, Any]:
     """Returns the metrics of several runs taken together, and under `seeds` each run's GRPO minus SFT.
 
+    The intervals resample table families; a task's values are averaged over the seeds first, so the variance between
+    seeds is left out.
+
     Raises:
-      DataError: a run is not finished, or was made on other tasks than the first.
+      DataError: a run is not finished or is damaged, is given twice, has the seed of another, or differs from the first
+        by more than its seed: in its settings, its policies, or the tasks that a policy was evaluated on.
     """
     scores: dict[str, list[Score]] = {}
     tasks: dict[str, Task] = {}
-    evaluated: set[str] = set()
-    seeds = []
+    seeds: list[dict[str, Any]] = []
+    evaluated: dict[str, set[str]] = {}
     for path in paths:
         metrics = _finished(path)
+        _check_differs_by_seed(path, [pathlib.Path(one["workdir"]) for one in seeds])
         own = {p: load_records(_scores(path, p), Score) for p in POLICIES if _scores(path, p).exists()}
-        ids = {score.task_id for policy in own for score in own[policy]}
-        if evaluated and ids != evaluated:
-            raise DataError(f"{path}: was evaluated on other tasks than {paths[0]}; give runs that differ by seed only")
-        evaluated = ids
+        ids = {policy: {score.task_id for score in of_policy} for policy, of_policy in own.items()}
+        evaluated = evaluated or ids
+        for policy in sorted(evaluated.keys() | ids.keys()):
+            if policy not in ids or policy not in evaluated:
+                lacks = path if policy not in ids else paths[0]
+                raise DataError(f"{path}: its policies are not those of {paths[0]}: `{policy}` is missing in {lacks}")
+            if ids[policy] != evaluated[policy]:
+                raise DataError(f"{path}: `{policy}` was evaluated on other tasks than in {paths[0]}")
         tasks |= {task.id: task for task in load_records(path / "tasks" / "tasks.jsonl.gz", Task)}
         for policy, of_policy in own.items():
             scores.setdefault(policy, []).extend(of_policy)
         seeds.append({"workdir": str(path), "seed": metrics["seed"], "paired": metrics.get("paired")})
-    pooled = collect_metrics(list(tasks.values()), scores, wall_seconds={}, peak_rss_gb=0.0, seed=seeds[0]["seed"])
-    held_out = [tasks[i] for i in evaluated]
+    try:
+        pooled = collect_metrics(list(tasks.values()), scores, wall_seconds={}, peak_rss_gb=0.0, seed=seeds[0]["seed"])
+    except ValueError as error:  # a score without its task, or GRPO and SFT on different tasks
+        raise DataError(f"{paths[0]}: {error}") from None
+    held_out = [tasks[i] for i in set().union(*evaluated.values())]
     families = {family for task in held_out for family in task.provenance.families}
     unneeded = ("wall_seconds", "peak_rss_gb", "seed", "tasks")
     return {name: value for name, value in pooled.items() if name not in unneeded} | {
@@ -145,23 +158,76 @@ def _finished(path: pathlib.Path) -> dict[str, Any]:
         raise DataError(
             f"--workdir={path}: holds no finished run; `python -m launch.quickstart --workdir={path}` goes on"
         )
-    return json.loads(metrics.read_text())
+    found = _json_object(metrics)
+    if not {"seed", "wall_seconds", "peak_rss_gb"} <= found.keys():
+        raise DataError(f"{metrics}: holds no metrics of a run; `python -m launch.quickstart` writes them")
+    return found
+
+
+def _json_object(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); is this the folder of a run?") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: holds no JSON object; is this the folder of a run?")
+    return found
+
+
+def _check_differs_by_seed(path: pathlib.Path, others: Sequence[pathlib.Path]) -> None:
+    """Raises `DataError` where a run is one of the others, has the seed of one, or was made with other settings."""
+    config = _json_object(path / "config.json")
+    for other in others:
+        theirs = _json_object(other / "config.json")
+        if path.resolve() == other.resolve():
+            raise DataError(f"--workdir: {path} is given twice")
+        if config.get("seed") == theirs.get("seed"):
+            raise DataError(f"{path}: has the seed of {other} ({config.get('seed')}); give runs of different seeds")
+        a, b = _without_seeds(theirs), _without_seeds(config)
+        if a != b:
+            where = common.first_difference(a, b)
+            raise DataError(f"{path}: differs from {other} by more than its seed ({where})")
+
+
+def _without_seeds(settings: Any) -> Any:
+    """Nested settings without the keys named `seed`."""
+    if isinstance(settings, dict):
+        return {key: _without_seeds(value) for key, value in settings.items() if key != "seed"}
+    return settings
+
+
+def describe(run: Mapping[str, Any]) -> str:
+    """One of the `seeds` of `pool`, as a line."""
+    f = run["paired"]["f"] if run["paired"] else None
+    if f is None:
+        return f"{run['workdir']}: seed {run['seed']}, GRPO or SFT was not evaluated"
+    line = f"{run['workdir']}: seed {run['seed']}, GRPO - SFT, F: {f['mean']:+.3f}"
+    return line if f["low"] is None else f"{line}, 95 % interval {f['low']:+.3f} to {f['high']:+.3f}"
 
 
 def main(_: Sequence[str]) -> None:
     paths = [pathlib.Path(workdir) for workdir in FLAGS.workdir]
+    if not paths:
+        raise DataError("--workdir= is empty; give the folder of a finished run")
     if len(paths) > 1:
+        if FLAGS.out and pathlib.Path(FLAGS.out).is_dir():
+            raise DataError(f"--out={FLAGS.out}: is a folder; give the name of a file")
         metrics = pool(paths)
         for run in metrics["seeds"]:
-            print(f"{run['workdir']}: seed {run['seed']}, GRPO - SFT {run['paired']['f'] if run['paired'] else '-'}")
+            print(describe(run))
         print(f"{len(paths)} runs of {metrics['heldout']['tasks']} held-out tasks")
         print(summary_table(metrics))
         if FLAGS.out:
-            write_metrics(FLAGS.out, metrics)
+            try:
+                write_metrics(FLAGS.out, metrics)
+            except OSError as error:
+                raise DataError(f"--out={FLAGS.out}: cannot be written ({error})") from None
             print(f"written to {FLAGS.out}")
         return
+    if FLAGS.out:
+        raise DataError("--out is for several runs; the report of one is written into its own --workdir")
     before = _finished(paths[0])
-    config = ConfigDict(json.loads((paths[0] / "config.json").read_text()))
+    config = ConfigDict(_json_object(paths[0] / "config.json"))
     write(config, paths[0], before["wall_seconds"], before["peak_rss_gb"])
     common.finish(paths[0] / "report" / "report.html", "open it in a browser")
 

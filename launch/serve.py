@@ -7,7 +7,6 @@ vLLM pins its own torch, so it lives beside this project and is spoken to over H
 in a fresh environment installs it). The server runs until this command is interrupted.
 """
 
-import os
 import pathlib
 import shlex
 import shutil
@@ -54,15 +53,17 @@ def main(_: Sequence[str]) -> None:
         raise DataError(
             f"--vllm={FLAGS.vllm}: no such command; install vLLM in an environment of its own and give its bin/vllm"
         )
-    if os.sep in FLAGS.model and not (pathlib.Path(FLAGS.model) / "config.json").exists():
+    folder = pathlib.Path(FLAGS.model)
+    is_place = folder.exists() or FLAGS.model.startswith((".", "/"))  # anything else may be a name on a hub
+    if is_place and not (folder / "config.json").exists():
         raise DataError(f"--model={FLAGS.model}: holds no config.json, it is no Hugging Face checkpoint")
     server = subprocess.Popen(words)
     try:
         _wait_until_healthy(server)
         print(f"serving {FLAGS.served_name} at http://{FLAGS.host}:{FLAGS.port}/v1; interrupt to stop", flush=True)
-        print(
-            f"next: python -m launch.collect --engine=http://{FLAGS.host}:{FLAGS.port}/v1 --model={FLAGS.served_name}"
-        )
+        url = f"http://{FLAGS.host}:{FLAGS.port}/v1"
+        after = {"engine": url, "model": FLAGS.served_name, "tables": "TABLES", "tasks": "TASKS", "out": "OUT"}
+        print(f"next: {common.command('python -m launch.collect', **after)}", flush=True)
         sys.exit(server.wait())
     finally:
         server.terminate()

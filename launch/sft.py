@@ -73,11 +73,44 @@ def bundled_base() -> pathlib.Path:
     return sample_tables().parent / "tiny_base"
 
 
+def initial_policy(config: ConfigDict, folder: pathlib.Path) -> pathlib.Path:
+    """Returns the policy that `config.init` names; SmolLM2 is converted into `folder` first, unless it is there.
+
+    Raises:
+      DataError: SmolLM2 is not installed or cannot be read, or the folder named is no policy.
+    """
+    check_init(config)
+    if config.init == "tiny_base":
+        return bundled_base()
+    if config.init != "smollm2":
+        return pathlib.Path(config.init)
+    from webleaper_jax.model.gguf import convert_gguf, smollm2_file
+
+    out = folder / "smollm2"
+    if not (out / "tokenizer.json").exists():
+        try:
+            convert_gguf(smollm2_file(), out)
+        except (OSError, ImportError, ValueError) as error:
+            raise DataError(f"config.init=smollm2: {error}") from None
+    return out
+
+
+def check_init(config: ConfigDict) -> None:
+    """Raises `DataError` where `config.init` names neither a policy that is shipped nor a Hugging Face folder."""
+    if config.init not in ("tiny_base", "smollm2"):
+        _vocab_size(pathlib.Path(config.init))
+
+
 def _vocab_size(init: pathlib.Path) -> int:
     try:
         return ModelConfig.from_hf(json.loads((init / "config.json").read_text())).vocab_size
     except (OSError, json.JSONDecodeError) as error:
         raise DataError(f"{init}: holds no readable config.json ({error}); a policy is a Hugging Face folder") from None
+
+
+def _or(path: pathlib.Path, placeholder: str) -> str:
+    """A path for the next command, or a word to be replaced where nothing stands there."""
+    return str(path) if path.exists() else placeholder
 
 
 def main(_: Sequence[str]) -> None:
@@ -87,18 +120,25 @@ def main(_: Sequence[str]) -> None:
     validation = []
     if FLAGS.validation:
         validation = load_records(common.require_file(FLAGS.validation, "validation", made_by), Trajectory)
-    init = pathlib.Path(FLAGS.init) if FLAGS.init else bundled_base()
     out = common.output_folder(FLAGS.out)
+    init = pathlib.Path(FLAGS.init) if FLAGS.init else initial_policy(FLAGS.config, out)
     result = run(FLAGS.config, train, validation, init, out)
     for step, found in result.evaluations.items():
         print(f"step {step}: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
-    common.finish(result.final, f"python -m launch.grpo --policy={result.final} --out={out.parent / 'grpo'}")
+    common.finish(
+        result.final,
+        "python -m launch.grpo",
+        tables=_or(out.parent / "tables", "TABLES"),
+        tasks=_or(out.parent / "tasks" / "rl.jsonl.gz", "TASKS"),
+        policy=result.final,
+        out=out.parent / "grpo",
+    )
 
 
 if __name__ == "__main__":
     common.define_config()
     flags.DEFINE_string("trajectories", "", "A file of Trajectory records to train on.")
     flags.DEFINE_string("validation", "", "A file of Trajectory records for the validation loss.")
-    flags.DEFINE_string("init", "", "The policy to start from, a Hugging Face folder (default: the bundled tiny base).")
+    flags.DEFINE_string("init", "", "The policy to start from, a Hugging Face folder (default: that of `config.init`).")
     flags.DEFINE_string("out", None, "Folder to write.", required=True)
     common.run(main)

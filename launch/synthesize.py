@@ -86,8 +86,7 @@ def main(_: Sequence[str]) -> None:
         raise DataError(f"--tables={folder}: is no folder; give the one that `python -m launch.tables` wrote")
     run(FLAGS.config, folder, out)
     common.finish(
-        out,
-        f"python -m launch.collect --tables={folder} --tasks={out / 'train.jsonl.gz'} --out={out.parent / 'collect'}",
+        out, "python -m launch.collect", tables=folder, tasks=out / "train.jsonl.gz", out=out.parent / "collect"
     )
 
 

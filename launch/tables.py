@@ -3,7 +3,8 @@
   python -m launch.tables --out=DIR/tables                          # the bundled sample
   python -m launch.tables --out=DIR/tables --source=MY.jsonl.gz     # any file of Table records
 
-Writes tables.jsonl.gz, trees.jsonl.gz, web/ (pages and their index) and yield.json (a reason for every drop).
+Writes tables.jsonl.gz, trees.jsonl.gz, web/ (pages and their index), the same without
+the held-out families, and yield.json (a reason for every drop).
 """
 
 import pathlib
@@ -15,6 +16,7 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from data_gen.sample import sample_tables
+from data_gen.splits import family_of, split_of_family
 from data_gen.tables import TableRules, clean_tables
 from data_gen.trees import TreeRules, build_trees
 from launch import common
@@ -23,7 +25,7 @@ from webleaper_jax.agent.reader import relevant_columns
 from webleaper_jax.agent.tools import ToolLimits, Tools
 from webleaper_jax.agent.web import OfflineWeb
 from webleaper_jax.jsonl import DataError, load_records, write_records
-from webleaper_jax.records import Table, Tree
+from webleaper_jax.records import Table, Task, Tree
 
 FLAGS = flags.FLAGS
 
@@ -37,7 +39,10 @@ def run(config: ConfigDict, out: pathlib.Path, source: str = "") -> None:
         raise DataError(f"{source}: no table is left with a key column; reasons: {cleaned.counts()}")
     write_records(out / "tables.jsonl.gz", cleaned.tables)
     write_records(out / "trees.jsonl.gz", trees)
-    OfflineWeb.build(build_pages(cleaned.tables, common.struct(CorpusConfig, config.web.corpus)), out / "web")
+    corpus = common.struct(CorpusConfig, config.web.corpus)
+    OfflineWeb.build(build_pages(cleaned.tables, corpus), out / "web")
+    known = [table for table in cleaned.tables if split_of_family(family_of(table)) != "heldout"]
+    OfflineWeb.build(build_pages(known, corpus), out / "web_without_heldout")
     drops = [*cleaned.drops, *tree_drops]
     counts = Counter(f"{drop.what.split(' ', 1)[0]}: {drop.reason}" for drop in drops)
     common.write_json(
@@ -53,16 +58,23 @@ def load(folder: pathlib.Path) -> tuple[list[Table], list[Tree]]:
     return load_records(folder / "tables.jsonl.gz", Table), load_records(folder / "trees.jsonl.gz", Tree)
 
 
-def load_tools(config: ConfigDict, folder: pathlib.Path) -> Tools:
-    """Opens the offline web that this stage built, behind the tools' limits."""
+def load_tools(config: ConfigDict, folder: pathlib.Path, tasks: Sequence[Task] = ()) -> Tools:
+    """Opens the offline web that this stage built, behind the tools' limits.
+
+    Args:
+      tasks: what the tools are for. Where none of them is held out, the web holds nothing of the held-out tables, so
+        that no observation of a training trajectory can show them.
+    """
     reader = relevant_columns if config.web.goal_columns else None
-    return Tools(OfflineWeb.open(folder / "web"), common.struct(ToolLimits, config.web.limits), reader)
+    without = bool(tasks) and all(task.split not in ("heldout", "") for task in tasks)
+    web = OfflineWeb.open(folder / ("web_without_heldout" if without else "web"))
+    return Tools(web, common.struct(ToolLimits, config.web.limits), reader)
 
 
 def main(_: Sequence[str]) -> None:
     out = common.output_folder(FLAGS.out)
     run(FLAGS.config, out, FLAGS.source)
-    common.finish(out, f"python -m launch.synthesize --tables={out} --out={out.parent / 'tasks'}")
+    common.finish(out, "python -m launch.synthesize", tables=out, out=out.parent / "tasks")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,13 @@ import os
 import pathlib
 
 import pytest
+from jaxtyping import install_import_hook
+
+# Shapes and types in signatures are checked whenever a test calls one of these packages; an int may stand for a float.
+install_import_hook(
+    [f"webleaper_jax.{name}" for name in ("model", "parallel", "data", "sampling", "train", "rl", "eval")],
+    "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",
+)
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent

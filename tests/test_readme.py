@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
@@ -45,10 +46,23 @@ def test_each_stage_takes_the_files_of_the_one_before(tmp_path):
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr[-3000:]}"
         assert "written to " in done.stdout, command
-        assert "next: " in done.stdout or "-m launch.evaluate" in command
+        assert_can_be_pasted(re.search(r"^next: (.*)$", done.stdout, re.MULTILINE).group(1))
         printed = re.search(r"written to (\S+/exports/\S+)", done.stdout)
         policy = printed.group(1) if printed else policy
     assert json.loads((tmp_path / "eval" / "summary.json").read_text())
+
+
+def assert_can_be_pasted(command: str) -> None:
+    """A printed next command runs a launcher, with flags that it has and the settings that were given before."""
+    python, _, module, *flags = shlex.split(command)
+    assert python == "python"
+    source = (REPOSITORY / f"{module.replace('.', '/')}.py").read_text()
+    names = [flag.removeprefix("--").partition("=")[0] for flag in flags]
+    assert "--config=configs/quickstart.py:smoke" in flags, command
+    for name in set(names) - {"config"}:
+        assert re.search(rf'DEFINE_\w+\(\s*"{name}"', source), command
+    for name in re.findall(r"require_file\(FLAGS\.(tables|tasks|policy|trajectories),", source):
+        assert name in names, command
 
 
 @pytest.mark.nightly

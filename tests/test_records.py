@@ -1,5 +1,6 @@
 """Records: ids from content, schema versions; files: atomic writing, half-written lines, clear errors."""
 
+import contextlib
 import pathlib
 
 import msgspec
@@ -125,6 +126,19 @@ def test_missing_empty_and_corrupt_files(tmp_path):
     for name in ("cut.jsonl.gz", "junk.jsonl.gz"):
         with pytest.raises(DataError, match=name):
             load_records(tmp_path / name, Table)
+
+
+def test_a_compressed_file_with_a_wrong_byte_anywhere_is_one_clear_error(tmp_path):
+    write_records(tmp_path / "t.jsonl.gz", [table(str(n)) for n in range(3)])
+    data = (tmp_path / "t.jsonl.gz").read_bytes()
+    refused = 0
+    for place in range(len(data)):
+        (tmp_path / "bad.jsonl.gz").write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+        with contextlib.suppress(DataError):
+            load_records(tmp_path / "bad.jsonl.gz", Table)
+            refused -= 1
+        refused += 1
+    assert refused > 0.9 * len(data)  # the header's time and system may be anything
 
 
 @given(st.integers(0, 400))

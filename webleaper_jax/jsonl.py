@@ -10,8 +10,9 @@ import gzip
 import os
 import pathlib
 import time
+import zlib
 from collections.abc import Iterable, Iterator
-from typing import IO, Generic, Literal, Self, TypeVar
+from typing import IO, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -39,7 +40,7 @@ def read_records(path: str | os.PathLike[str], kind: type[R]) -> Iterator[R]:
         raise DataError(f"{path}: no such file (it should hold {kind.__name__} records)") from None
     except IsADirectoryError:
         raise DataError(f"{path}: is a folder, a file of {kind.__name__} records is needed") from None
-    except (EOFError, gzip.BadGzipFile, OSError) as error:
+    except (EOFError, OSError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
         raise DataError(f"{path}: cannot be read ({error}); make the file again") from None
 
 
@@ -92,7 +93,7 @@ class RecordLog(Generic[R]):
             os.fsync(self._file.fileno())
             self._synced = time.monotonic()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "RecordLog[R]":
         return self
 
     def __exit__(self, *_: object) -> None:

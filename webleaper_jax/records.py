@@ -273,7 +273,7 @@ class Ledger(Part, frozen=True, kw_only=True):
 
 
 class Fingerprints(Part, frozen=True, kw_only=True):
-    """What must be equal for two trajectories to be comparable."""
+    """What must be equal for two trajectories to be comparable; `prompts` counts in the limits of the loop."""
 
     tokenizer: str = ""
     web: str = ""

@@ -18,12 +18,14 @@ import pytest
 from webleaper_jax.agent.batch import Batch, BatchConfig, run_episodes, side_files
 from webleaper_jax.agent.engine import Completion, InfrastructureError, Request
 from webleaper_jax.agent.loop import LoopConfig
-from webleaper_jax.agent.tools import Tools
+from webleaper_jax.agent.reader import relevant_columns
+from webleaper_jax.agent.tools import ToolLimits, Tools
 from webleaper_jax.agent.web import OfflineWeb, WebPage
 from webleaper_jax.jsonl import DataError, load_records
 from webleaper_jax.records import Answer, Provenance, Sampling, Target, Task, Trajectory
 
 ROLLOUTS = 3
+LOOP = LoopConfig(prompt="short")
 
 
 class Searcher:
@@ -95,16 +97,16 @@ def make_tasks(count: int = 6) -> list[Task]:
     ]
 
 
-def make_tools(folder: pathlib.Path) -> Tools:
-    page = WebPage(url="w/1", title="Table", kind="table", parts=("# Table\nName\nTarget",), snippet="Name; 1 rows")
-    return Tools(OfflineWeb.build([page], folder))
+def make_tools(folder: pathlib.Path, title: str = "Table", **settings) -> Tools:
+    page = WebPage(url="w/1", title=title, kind="table", parts=("# Table\nName\nTarget",), snippet="Name; 1 rows")
+    return Tools(OfflineWeb.build([page], folder), **settings)
 
 
 def run(out: pathlib.Path, engine: Searcher, tasks: list[Task] | None = None, **settings) -> Batch:
     seed = settings.pop("seed", 0)
     tools = settings.pop("tools", None) or make_tools(out.parent / "web")
+    loop, sampling = settings.pop("loop", LOOP), Sampling(seed=seed)
     batch = BatchConfig(**{"rollouts": ROLLOUTS, "concurrency": 4, "retry_seconds": 0.001, **settings})
-    loop, sampling = LoopConfig(prompt="short"), Sampling(seed=seed)
     return run_episodes(
         make_tasks() if tasks is None else tasks, engine, tools, out, loop=loop, sampling=sampling, batch=batch
     )
@@ -236,12 +238,57 @@ def test_a_server_that_is_down_stops_the_run_with_one_line(tmp_path):
     assert not out.exists()
 
 
-@pytest.mark.parametrize(("engine", "settings"), [(Searcher(name="other"), {}), (Searcher(), {"seed": 1})])
-def test_another_policy_does_not_go_on_with_this_log(whole, engine, settings):
+class OtherWords(Searcher):
+    """A policy with a tokenizer, of which only the fingerprint is asked."""
+
+    class tokenizer:
+        fingerprint = "words"
+
+
+OTHER_LIMITS = {
+    **{name: getattr(LOOP, name) + 1 for name in LOOP.__struct_fields__ if name != "prompt"},
+    "prompt": "full",
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "engine", "settings"),
+    [
+        ("policy", Searcher(name="other"), {}),
+        ("sampling", Searcher(), {"seed": 1}),
+        ("fingerprints.tokenizer", OtherWords(), {}),
+        ("fingerprints.web", Searcher(), {"tools": {"title": "Another table"}}),
+        ("fingerprints.tools", Searcher(), {"tools": {"limits": ToolLimits(max_chars=12)}}),
+        ("fingerprints.tools", Searcher(), {"tools": {"reader": relevant_columns}}),
+        *(
+            ("fingerprints.prompts", Searcher(), {"loop": msgspec.structs.replace(LOOP, **{name: value})})
+            for name, value in OTHER_LIMITS.items()
+        ),
+    ],
+)
+@pytest.mark.parametrize("more", [0, 1])
+def test_what_was_made_otherwise_does_not_go_on_with_this_log(whole, field, engine, settings, more):
+    """Neither where episodes are missing nor where all are there."""
     before = whole.read_bytes()
-    with pytest.raises(DataError, match="delete the file or write to another place"):
-        run(whole, engine, rollouts=ROLLOUTS + 1, **settings)
+    if "tools" in settings:
+        settings = {"tools": make_tools(whole.parent / "other_web", **settings["tools"])}
+    with pytest.raises(DataError, match=f"field `{field}`: .*; delete the file or write to another place"):
+        run(whole, engine, rollouts=ROLLOUTS + more, **settings)
     assert whole.read_bytes() == before
+
+
+def test_a_log_goes_on_with_the_tools_of_each_episode(tmp_path):
+    """Every episode is compared with the tools that it would be given."""
+    tools = make_tools(tmp_path / "web")
+
+    def longer_each_time(task: Task, rollout: int) -> Tools:
+        return Tools(tools.web, ToolLimits(max_chars=100 + rollout))
+
+    out = tmp_path / "t.jsonl"
+    run(out, Searcher(), tools=longer_each_time)
+    assert run(out, Searcher(), tools=longer_each_time, rollouts=ROLLOUTS + 1).resumed == len(make_tasks()) * ROLLOUTS
+    with pytest.raises(DataError, match=r"fingerprints\.tools"):
+        run(out, Searcher(), tools=lambda task, rollout: longer_each_time(task, min(rollout, 1)))
 
 
 def test_one_task_given_twice_is_refused(tmp_path):

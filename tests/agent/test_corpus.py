@@ -8,7 +8,7 @@ import pytest
 from webleaper_jax.agent.corpus import CorpusConfig, build_pages, shares, unique_titles
 from webleaper_jax.agent.tools import ToolLimits, Tools
 from webleaper_jax.agent.web import OfflineWeb, part_url, tokens
-from webleaper_jax.jsonl import load_records
+from webleaper_jax.jsonl import DataError, load_records
 from webleaper_jax.records import Cell, Table, Target, Task
 from webleaper_jax.scoring.observations import TargetFinder
 
@@ -85,6 +85,24 @@ def test_parts_begin_with_the_last_rows_of_the_part_before(tables, overlap):
             read = read + part[kept:]
         assert read == rows
         assert all(len(part) <= max(1, 0.34 * len(rows)) for part in shown)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("rows_per_part", [0, -1]),
+        ("overlap", [-1]),
+        ("chars_per_part", [0, -5]),
+        ("distractors", [-1]),
+        ("table_share", [0.0, -0.1, 1.01, float("nan")]),
+        ("entity_share", [0.0, -0.1, 1.01, float("nan")]),
+    ],
+)
+def test_a_config_out_of_range_is_refused_by_name(tables, field, values):
+    for value in values:
+        with pytest.raises(DataError, match=f"field `{field}` is {value}; give"):
+            build_pages(tables, msgspec.structs.replace(CONFIG, **{field: value}))
+    assert build_pages(tables, CorpusConfig(rows_per_part=1, table_share=1.0, entity_share=1.0, distractors=0))
 
 
 def test_entity_pages_say_what_all_tables_say_and_never_most_of_one(tables, pages):
@@ -184,6 +202,26 @@ def test_shares_equal_those_of_every_part_read(tables, tools, rows):
         brute = max(len(finder.find(text)) for text in texts) / len(task.targets)
         assert shares(task, tools, [titles[table.id]]) == brute
         assert brute > 0.9 if rows == 3 else True
+
+
+@pytest.mark.parametrize("max_urls", [2, 3])
+def test_shares_bound_what_visits_to_several_pages_show(tables, tools, max_urls):
+    """No two (or three) of the richest parts show more together, and the bound is no worse than their sum."""
+    titles = unique_titles(tables)
+    table = tables[0]
+    for rows in (12, None):
+        task = table_task(table, titles[table.id], rows)
+        finder = TargetFinder(task)
+        several = Tools(tools.web, ToolLimits(max_urls=max_urls, max_chars=10**6))
+        addresses = [part_url(page.url, n) for page in tools.web.pages.values() for n in range(1, len(page.parts) + 1)]
+        single = {url: len(finder.find(several.run("visit", {"urls": [url]}).text)) for url in addresses}
+        richest = sorted((url for url in addresses if single[url]), key=lambda url: -single[url])
+        bound = shares(task, several, [titles[table.id]])
+        for urls in itertools.combinations(richest[:12], max_urls):
+            shown = len(finder.find(several.run("visit", {"urls": list(urls)}).text))
+            assert shown / len(task.targets) <= bound
+        assert bound == min(1.0, sum(single[url] for url in richest[:max_urls]) / len(task.targets))
+        assert bound > shares(task, tools, [titles[table.id]])
 
 
 def test_no_observation_shows_more_than_two_fifths_of_a_table(tables, tools):

@@ -13,6 +13,7 @@ from webleaper_jax.agent.openai_engine import OpenAIEngine, ServerConfig, chat_m
 from webleaper_jax.agent.protocol import format_call
 from webleaper_jax.agent.render import Stream
 from webleaper_jax.agent.tools import Observation, Tools
+from webleaper_jax.jsonl import DataError
 from webleaper_jax.records import Message, Sampling, Target, Task
 
 GOOD = "<think>x</think>\n<answer>\nName |\nA |\n</answer>"
@@ -207,8 +208,6 @@ def test_a_server_that_is_not_there_is_an_infrastructure_error(server):
     engine = OpenAIEngine(ServerConfig(url=url, model="m", attempts=2, min_wait=0.01, max_wait=0.01))
     with pytest.raises(InfrastructureError, match="ConnectError"):
         asyncio.run(engine.generate(ASK))
-    with pytest.raises(InfrastructureError):
-        asyncio.run(OpenAIEngine(ServerConfig(url="ftp://x/v1", model="m")).generate(ASK))
     server.__init__()  # the fixture closes it again
 
 
@@ -302,6 +301,24 @@ def test_one_engine_serves_several_event_loops_and_many_requests_at_once(server)
 
     for _ in range(2):
         assert [got.text for got in asyncio.run(many())] == [GOOD] * 8
+
+
+@pytest.mark.parametrize("key", ["clé", "key\n", "two words", " sk-1", "key\x7f", "ключ"])
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key):
+    with pytest.raises(DataError, match="key holds") as error:
+        ServerConfig(url="http://127.0.0.1:1/v1", model="m", api_key=key)
+    assert key not in str(error.value)
+    assert ServerConfig(url="http://127.0.0.1:1/v1", model="m", api_key="sk-aZ09_~!").api_key
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "x", "localhost:8000/v1", "ftp://x/v1", "http://", "http://x:port/v1", "http://[::1/v1", "http://-é-/v1"]
+    + [f"http://127.0.0.1:{port}/v1" for port in (-1, 65536, 99999)],
+)
+def test_an_address_that_is_none_is_refused(url):
+    with pytest.raises(DataError, match="no server's address"):
+        ServerConfig(url=url, model="m")
 
 
 def test_an_episode_over_http_and_an_outage_in_the_middle_of_one(server):

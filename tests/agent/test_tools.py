@@ -1,6 +1,11 @@
+import itertools
+import sys
+import types
+
 import pytest
 
 from webleaper_jax.agent.engine import InfrastructureError
+from webleaper_jax.agent.reader import relevant_columns
 from webleaper_jax.agent.tools import ToolLimits, Tools
 from webleaper_jax.agent.web import Hit, Page, PageNotFound
 
@@ -86,12 +91,24 @@ def test_a_reader_gets_the_goal_of_the_call_or_of_the_episode():
     assert tools.run("visit", {"urls": ["p1"]}, "task").text == "task: # p1"
 
 
-def test_fingerprints_and_hashes_tell_what_differs():
-    prints = {
-        Tools(SmallWeb(), limits).fingerprint for limits in (None, ToolLimits(max_urls=2), ToolLimits(max_chars=9))
-    }
-    assert len(prints) == 3
+def test_fingerprints_and_hashes_tell_what_differs(monkeypatch):
+    def with_reader(module, name, version):
+        """Of tools whose reader is a function of this name, in a module of this version."""
+        monkeypatch.setitem(sys.modules, module, types.SimpleNamespace(VERSION=version))
+
+        def reader(text, goal):
+            return text
+
+        reader.__module__, reader.__qualname__ = module, name
+        return Tools(SmallWeb(), reader=reader).fingerprint
+
+    every_limits = (None, ToolLimits(max_urls=2), ToolLimits(max_chars=9))
+    prints = [Tools(SmallWeb(), limits).fingerprint for limits in every_limits]
+    prints += [with_reader(*which) for which in itertools.product(("a", "b"), ("first", "second"), (1, 2))]
+    prints += [Tools(SmallWeb(), reader=relevant_columns).fingerprint]
+    assert len(set(prints)) == len(prints) == 12
     assert Tools(SmallWeb()).fingerprint in prints
+    assert with_reader("b", "second", 2) in prints
     tools = Tools(SmallWeb())
     one, two = tools.run("visit", {"urls": ["p1"]}), tools.run("visit", {"urls": ["p2"]})
     assert one.content_hash == tools.run("visit", {"urls": ["p1"]}).content_hash != two.content_hash

@@ -1,3 +1,4 @@
+import shutil
 import string
 import threading
 
@@ -136,6 +137,28 @@ def test_missing_and_damaged_indexes_are_one_clear_error(tmp_path):
         OfflineWeb.open(tmp_path / "web")
     with pytest.raises(ValueError, match="same address"):
         OfflineWeb.build([PAGES[0], PAGES[0]], tmp_path / "two")
+
+
+@pytest.mark.parametrize("damage", ["cut", "missing"])
+def test_a_damaged_index_is_built_anew(web, tmp_path, damage):
+    """The mark says that it is the index of these pages, and it cannot be opened: whichever of its files it is."""
+    OfflineWeb.build(PAGES, tmp_path / "whole")
+    refused = 0
+    for file in [path for path in (tmp_path / "whole").rglob("*") if path.is_file()]:
+        folder = tmp_path / "damaged"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(tmp_path / "whole", folder)
+        copy = folder / file.relative_to(tmp_path / "whole")
+        copy.write_bytes(copy.read_bytes()[: copy.stat().st_size // 2])
+        if damage == "missing":
+            copy.unlink()
+        try:
+            OfflineWeb.open(folder)
+        except DataError:
+            refused += 1
+            assert OfflineWeb.build(PAGES, folder).search("dams alta norway") == web.search("dams alta norway")
+            assert OfflineWeb.open(folder).fingerprint == web.fingerprint
+    assert refused >= 4
 
 
 def test_threads_get_the_same_results(web):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import data_gen.checker
 import data_gen.expressions as expressions
 from data_gen.targets import TargetError, make_targets
-from webleaper_jax.records import Answer, Task, Triple
+from webleaper_jax.records import Answer, Cell, Table, Task, Triple
 
 
 def test_it_shares_no_code_with_what_it_checks():
@@ -70,6 +70,41 @@ def move_cell(task, draw):
     return changed(task, targets=(*task.targets[:at], other, *task.targets[at + 1 :]))
 
 
+def swap_labels(task, draw):
+    """Calls two columns by each other's name, in the answer and in the targets."""
+    columns = list(task.answer.columns)
+    a, b = draw(st.lists(st.integers(0, len(columns) - 1), min_size=2, max_size=2, unique=True))
+    columns[a], columns[b] = columns[b], columns[a]
+    new = dict(zip(task.answer.columns, columns, strict=True))
+    targets = tuple(
+        msgspec.structs.replace(target, relation=new.get(target.relation, target.relation))
+        if target.layer == 3
+        else target
+        for target in task.targets
+    )
+    return changed(task, targets=targets, answer=Answer(columns=tuple(columns), rows=task.answer.rows))
+
+
+def rename_column(task, draw):
+    """Calls a column by a name of none, or puts the name of no source behind its own."""
+    columns = list(task.answer.columns)
+    at = draw(st.integers(0, len(columns) - 1))
+    old = columns[at]
+    columns[at] = draw(st.sampled_from(["prize", f"{old} (prize)", f"{old})", ""]))
+    targets = tuple(
+        msgspec.structs.replace(t, relation=columns[at]) if t.layer == 3 and t.relation == old else t
+        for t in task.targets
+    )
+    return changed(task, targets=targets, answer=Answer(columns=tuple(columns), rows=task.answer.rows))
+
+
+def rename_relation(task, draw):
+    """Calls a target otherwise than its column."""
+    at = draw(st.integers(0, len(task.targets) - 1))
+    other = msgspec.structs.replace(task.targets[at], relation="prize")
+    return changed(task, targets=(*task.targets[:at], other, *task.targets[at + 1 :]))
+
+
 def drop_row(task, draw):
     at = draw(st.integers(0, len(task.answer.rows) - 1))
     rows = task.answer.rows[:at] + task.answer.rows[at + 1 :]
@@ -86,7 +121,20 @@ def change_answer_cell(task, draw):
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-@pytest.mark.parametrize("tamper", [drop_target, rename_target, flip_final, move_cell, drop_row, change_answer_cell])
+@pytest.mark.parametrize(
+    "tamper",
+    [
+        drop_target,
+        rename_target,
+        flip_final,
+        move_cell,
+        swap_labels,
+        rename_column,
+        rename_relation,
+        drop_row,
+        change_answer_cell,
+    ],
+)
 def test_no_tampering_goes_unnoticed(world, world_tasks, tamper, data):
     task = tamper(data.draw(st.sampled_from(world_tasks)), data.draw)
     assert world.checker.check(task) != ""
@@ -187,6 +235,33 @@ def test_a_fault_in_the_evaluator_is_caught(world, world_tasks, plant, monkeypat
         assert bool(refuted) == wrong
         caught += wrong
     assert caught
+
+
+def test_tables_without_a_family_are_of_no_common_one(build_world, make_prizes):
+    """Authors by a short name, linked in one table, every other one plain in the second: within a family they are the
+    same authors, else only the linked ones are. Evaluator and checker must read it alike."""
+    (prize,) = make_prizes(prizes=1)
+    full = [row[1].text for row in prize.rows[:-1]]
+    short = [f"{name.split()[0]} {name.split()[1][0]}" for name in full]
+    linked = [Cell(f"{text}.", (page,)) for text, page in zip(short, full, strict=True)]
+    mixed = [cell if i % 2 else Cell(short[i]) for i, cell in enumerate(linked)]
+    triples = (
+        Triple("V@x", "is listed in", "C@Golden Quill"),
+        Triple("V@x", "is listed in", "C@Silver Quill"),
+        Triple("V@x", "name", "?name"),
+        Triple("V@x", "country (Silver Quill)", "?country (Silver Quill)"),
+    )
+    for family, answers in (("quills", len(full)), ("", len(full) // 2)):
+        tables = []
+        for title, authors in (("Golden Quill", linked), ("Silver Quill", mixed)):
+            rows = tuple((row[0], author, *row[2:]) for row, author in zip(prize.rows, authors, strict=False))
+            tables.append(Table(page_title=title, url="u", columns=prize.columns, rows=rows, family=family))
+        world = build_world(tables)
+        columns = {expressions.Ref("country", "Silver Quill"): "country (Silver)"}
+        found = make_targets(expressions.evaluate(triples, world.by_title), world.by_title, columns)
+        assert len(found.answer.rows) == answers
+        task = Task(question="?", variant="union", targets=found.targets, answer=found.answer, formalization=triples)
+        assert world.checker.check(task) == ""
 
 
 def test_trees_that_merge_namesakes_are_caught(build_world, make_prizes, config):

@@ -140,14 +140,29 @@ def test_shapes_of_names() -> None:
             'relation = [{name="a", type="text", headers=["x"]}, {name="b", type="text", headers=["x"]}]',
             "'x' stands under",
         ),
+        ("relation = 3", "`relation` is 3"),
+        ("relation = [3]", "`relation`, entry 1"),
+        ('relation = [{name="a", type="text", headers=["a"]}, {name="b", type="text"}]', "entry 2 .*`headers`"),
+        ('relation = [{name="a", type="text", headers="a"}]', r"entry 1 .*`\$.headers`"),
+        ('relation = [{name="a", type=1, headers=["a"]}]', r"entry 1 .*`\$.type`"),
+        ('relation = [{name="a", type="text", headers=["a"], domains="b"}]', "entry 1 .*`domains`"),
+        ('domain = [{when="person", domain="a", pattern="("}]', r"`domain`, pattern '\('"),
+        ('listed = [{type="person", domain="a", pattern="[z-a]"}]', r"`listed`, pattern '\[z-a\]'"),
+        ('domain = [{when="person", domain="a"}]', "`domain`, entry 1 .*`pattern`"),
+        ('listed = [{domain="a", pattern="b"}]', "`listed`, entry 1 .*`type`"),
+        ("domain = {}", "`domain` is {}"),
+        ("generic = [1]", "`generic`, entry 1"),
+        ('countries = "France"', "`countries` is 'France'"),
+        ("# caf\xe9", "no valid TOML"),
     ],
 )
 def test_a_bad_synonym_file_gives_one_line(tmp_path, toml: str, message: str) -> None:
     path = tmp_path / "s.toml"
-    path.write_text(toml)
+    path.write_text(toml, encoding="latin-1")
     with pytest.raises(DataError, match=message) as error:
         load_synonyms(path)
-    assert "\n" not in str(error.value).removeprefix(str(path)) or "TOML" in message
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value) or "TOML" in message
     with pytest.raises(DataError, match="no such file"):
         load_synonyms(tmp_path / "absent.toml")
 

@@ -19,7 +19,7 @@ from data_gen.synthesize import SynthesisConfig, synthesize
 from data_gen.tables import clean_tables
 from data_gen.trees import build_trees
 from webleaper_jax.agent.batch import BatchConfig
-from webleaper_jax.agent.corpus import CorpusConfig, build_pages
+from webleaper_jax.agent.corpus import CorpusConfig, build_pages, unique_titles
 from webleaper_jax.agent.engine import Request
 from webleaper_jax.agent.loop import LoopConfig, run_episode
 from webleaper_jax.agent.protocol import parse_answer, parse_turn
@@ -38,9 +38,11 @@ LOOP = LoopConfig(max_steps=40, max_turns=60, max_context=10**6, prompt="short")
 class World:
     """Tables, trees, tasks and tools that belong together."""
 
-    def __init__(self, folder):
-        raw = [t for t in read_records(sample_tables(), Table) if t.family == "football_faroe_islands"]
+    def __init__(self, folder, raw=None):
+        """Of the given tables, else of the sample's Faroese ones."""
+        raw = raw or [t for t in read_records(sample_tables(), Table) if t.family == "football_faroe_islands"]
         self.tables: list[Table] = clean_tables(raw).tables
+        self.titles = unique_titles(self.tables)
         self.trees: list[Tree] = build_trees(self.tables)[0]
         self.tools = Tools(OfflineWeb.build(build_pages(self.tables), folder))
         config = SynthesisConfig(per_tree=2, per_pair=1, per_reverse_pair=1)
@@ -140,10 +142,15 @@ def test_a_search_is_repeated(world):
 
 
 def test_a_useless_page_is_opened(world):
+    tasks = {task.id: task for task in world.tasks}
     for straight, detour in one_detour(world, "useless_visit"):
-        more = [u for urls in calls(detour, "visit") for u in urls if urls not in calls(straight, "visit")]
-        assert len(more) <= 1
-        assert all(url.startswith(("d/", "e/", "w/")) for url in more)
+        before, after = (
+            collections.Counter(u for urls in calls(run, "visit") for u in urls) for run in (straight, detour)
+        )
+        more = after - before
+        assert more.total() <= 1
+        sources = {world.titles[table_id] for table_id in tasks[detour.task_id].provenance.tables}
+        assert not {world.tools.web.visit(url).title for url in more} & sources
         assert sorted(detour.answer.rows) == sorted(straight.answer.rows)  # an entity page may tell of a row earlier
     assert any(len(d.steps) > len(s.steps) for s, d in one_detour(world, "useless_visit"))
 
@@ -206,12 +213,28 @@ def test_shared_names_can_be_listed_before_the_answer(world):
 
 
 def test_reverse_union_says_the_pivot_that_it_read(world):
+    """The thought of its last search is the pivot's relation and the cell of it in a row of the anchor."""
     tasks = [task for task in world.tasks if task.variant == "reverse_union"]
-    for run in world.run(STRAIGHT, tasks=tasks):
+    tables, trees = {table.id: table for table in world.tables}, {tree.id: tree for tree in world.trees}
+    for task, run in zip(tasks, world.run(STRAIGHT, tasks=tasks), strict=True):
+        pivots = {triple.relation for triple in task.formalization if triple.object == "V@pivot"}
+        cells = set()
+        for tree in map(trees.__getitem__, task.provenance.trees):
+            (anchor,) = [member for member in tree.members if member.entity == task.provenance.anchor]
+            for relation in tree.relations:
+                if f"{relation.name} ({world.titles[tree.table_id]})" in pivots:
+                    row_cells = {tables[tree.table_id].rows[row][relation.column].text for row in anchor.rows}
+                    cells |= {f"{relation.name} {text}" for text in row_cells}
         steps = [index for index, step in enumerate(run.steps) if step.tool == "search"]
         turn = parse_turn([m.content for m in run.segments[0].messages if m.role == "assistant"][steps[-1]])
-        value = turn.thought.split(" ", 1)[1]
-        assert any(value.split(" ")[-1] in step.observation for step in run.steps[: steps[-1]])
+        assert turn.thought in cells
+
+
+def test_searchers_are_named_after_their_detours(world):
+    changed = [{}] + [{name: value + 1} for name, value in msgspec.structs.asdict(SearcherConfig()).items()]
+    names = [world.searcher(SearcherConfig(**fields)).name for fields in changed]
+    assert len(set(names)) == len(names)
+    assert names[0] == ScriptedSearcher([], [], []).name
 
 
 def test_a_session_starts_anew_when_its_episode_does(world):
@@ -238,6 +261,46 @@ def test_a_session_starts_anew_when_its_episode_does(world):
         asyncio.run(engine.generate(msgspec.structs.replace(request, task_id="task-0")))
 
 
+def test_an_entity_of_a_tables_title_is_not_opened_for_it(tmp_path, make_prizes):
+    """Cells that link to the list that they stand in give it an entity page of the same title."""
+    tables = [
+        msgspec.structs.replace(
+            table,
+            id="",
+            rows=tuple((Cell(row[0].text, (table.page_title,)), *row[1:]) for row in table.rows),
+        )
+        for table in make_prizes()
+    ]
+    world = World(tmp_path / "web", tables)
+    addresses = {page.url for page in world.tools.web.pages.values() if page.title in world.titles.values()}
+    assert any(url.startswith("e/") for url in addresses)
+    assert {task.variant for task in world.tasks} >= {"basic", "union"}
+    for config in (STRAIGHT, msgspec.structs.replace(STRAIGHT, repeated_search=1.0)):
+        for task, run in zip(world.tasks, world.run(config), strict=True):
+            opened = {url.partition("?")[0] for urls in calls(run, "visit") for url in urls}
+            if task.variant != "reverse_union":  # there pages about the anchor are opened, too
+                assert all(url.startswith("w/") for url in opened)
+            assert len([url for url in opened & addresses if url.startswith("w/")]) == len(task.provenance.tables)
+
+
+@pytest.mark.parametrize("author", ["# Author", "#  Author (pen | name)", "#Author", "Author (pen | name)"])
+def test_columns_are_known_as_pages_write_them(tmp_path, make_prizes, author):
+    """A first column that begins with `# ` stands on pages without the space: its rows were read as of no one."""
+    tables = [
+        msgspec.structs.replace(
+            table,
+            id="",
+            columns=(author, "Year | won", " Country ", "Publisher"),
+            rows=tuple((row[1], row[0], *row[2:]) for row in table.rows),
+        )
+        for table in make_prizes()
+    ]
+    world = World(tmp_path / "web", tables)
+    assert {task.variant for task in world.tasks} >= {"basic", "union"}
+    for task, run in zip(world.tasks, world.run(STRAIGHT), strict=True):
+        assert score_trajectory(task, run).f == 1.0, task.question
+
+
 def test_tasks_of_other_tables_are_refused(world):
     with pytest.raises(DataError, match=r"field `provenance.trees`"):
         ScriptedSearcher(world.tasks, world.tables, world.trees[1:])
@@ -260,6 +323,17 @@ def test_collect_writes_what_it_returns(world, tmp_path):
     assert kept == found.kept
     assert 0 < len(kept) <= 2 * len(world.tasks)
     assert json.loads((tmp_path / "filter.json").read_text())["cells"] == found.report.cells
+    with pytest.raises(DataError, match="field `policy`"):  # a searcher of other detours
+        collect(
+            world.tasks,
+            world.searcher(SearcherConfig(early_stop=0.3)),
+            world.tools,
+            tmp_path,
+            loop=LOOP,
+            sampling=Sampling(),
+            batch=BatchConfig(rollouts=6),
+            keep=FilterConfig(best_k=2),
+        )
     # the detours fill all four cells, and what is kept answers well
     assert found.report.smallest_cell > 0.02
     assert found.report.mean_f > 0.9

@@ -60,6 +60,9 @@ def test_files_read_back_what_was_written(splits):
         ("train = [", "TOML"),
         ('tests = ["a"]', "tests"),
         ('train = "a"', "train"),
+        ('train = [["a"]]', r"field `train`: \['a'\] is no family"),
+        ("rl = [1]", "field `rl`: 1 is no family"),
+        ("rl = [{}]", "field `rl`: {} is no family"),
         ('train = ["a"]\nheldout = ["a"]', "'a' is in train already"),
     ],
 )

@@ -131,7 +131,7 @@ def test_no_held_out_table_entity_list_or_question_reaches_the_other_splits(made
             assert sum(row in heldout_rows for row in rows) < 0.5 * len(rows)
 
 
-@pytest.mark.parametrize("overlap", [0, 1])
+@pytest.mark.parametrize("overlap", [0, 1, 2, 3])
 def test_the_parts_of_a_row_are_those_that_show_it(made, tmp_path, overlap):
     web = OfflineWeb.build(build_pages(made.tables[:40], CorpusConfig(overlap=overlap)), tmp_path)
     parts = parts_of_rows(web)

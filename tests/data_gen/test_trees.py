@@ -22,7 +22,7 @@ def tables() -> list[Table]:
     return clean_tables(load_records(sample_tables(), Table)).tables
 
 
-def book_table(authors: list[str], links: bool = True) -> Table:
+def book_table(authors: list[str], links: bool = True, family: str = "") -> Table:
     rows = tuple(
         (
             Cell(str(1970 + i)),
@@ -32,9 +32,8 @@ def book_table(authors: list[str], links: bool = True) -> Table:
         )
         for i, a in enumerate(authors)
     )
-    return Table(
-        page_title="Booker Prize", url="https://x", columns=("Year", "Author", "Title", "Publisher"), rows=rows
-    )
+    columns = ("Year", "Author", "Title", "Publisher")
+    return Table(page_title="Booker Prize", url="https://x", columns=columns, rows=rows, family=family)
 
 
 AUTHORS = ["Ada King", "Bo Li", "Cy Young", "Di Fry", "Ed Poe", "Flo Ray", "Gus Orr", "Hal Kay", "Ida Lee", "Jo Orton"]
@@ -142,12 +141,19 @@ def test_what_a_link_means(text: str, links: tuple[str, ...], entity: str) -> No
 
 
 def test_plain_text_means_the_page_that_the_family_links_it_to() -> None:
+    bare = book_table([a.upper() for a in AUTHORS], links=False, family="books")
+    for family, entity in (("books", "Ada King"), ("plays", "ada king"), ("", "ada king")):
+        tables = [book_table(AUTHORS, family=family), bare]
+        relations = [column_relations(t) for t in tables]
+        assert EntityIndex(tables, relations).entity(bare.rows[0][1], relations[1][1], bare) == entity
+
+
+def test_tables_without_a_family_are_of_no_common_one() -> None:
     linked, bare = book_table(AUTHORS), book_table([a.upper() for a in AUTHORS], links=False)
     relations = [column_relations(t) for t in (linked, bare)]
     index = EntityIndex([linked, bare], relations)
-    assert index.entity(bare.rows[0][1], relations[1][1], bare) == "Ada King"
-    alone = EntityIndex([bare], relations[1:])
-    assert alone.entity(bare.rows[0][1], relations[1][1], bare) == "ada king"
+    assert index.entity(linked.rows[0][1], relations[0][1], linked) == "Ada King"
+    assert index.entity(bare.rows[0][1], relations[1][1], bare) == "ada king"
 
 
 def test_folding_keeps_apart_what_differs() -> None:

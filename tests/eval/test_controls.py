@@ -149,5 +149,26 @@ def test_where_there_is_one_family_another_table_will_do():
 def test_controls_have_fingerprints_of_their_own(tools, tmp_path):
     recorded = run(tools, tmp_path / "t.jsonl").trajectories
     controls = [no_tools(tools), visit_once(tools), other_observations(tools, TASKS, recorded)]
-    prints = {control(TASKS[0], 0).fingerprint for control in controls} | {tools.fingerprint}
-    assert len(prints) == 4
+    controls += [other_observations(tools, TASKS, recorded[1:])]  # the last task's partner is missing
+    last = max(TASKS, key=lambda task: task.id)
+    prints = {control(last, 0).fingerprint for control in controls} | {tools.fingerprint}
+    assert len(prints) == 5
+
+
+def test_no_control_goes_on_with_the_episodes_of_another(tools, tmp_path):
+    recorded = run(tools, tmp_path / "recorded" / "t.jsonl").trajectories
+    kinds = {
+        "real": tools,
+        "no_tools": no_tools(tools),
+        "visit_once": visit_once(tools),
+        "other_observations": other_observations(tools, TASKS, recorded),
+    }
+    for first, made_with in kinds.items():
+        out = tmp_path / first / "t.jsonl"
+        run(made_with, out)
+        before = out.read_bytes()
+        assert run(made_with, out).resumed == len(TASKS)
+        for other in kinds.keys() - {first}:
+            with pytest.raises(DataError, match=r"field `fingerprints\.tools`"):
+                run(kinds[other], out)
+        assert out.read_bytes() == before

@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-from webleaper_jax.jsonl import write_records
+from configs.quickstart import get_config
+from launch import common
+from webleaper_jax.jsonl import DataError, write_records
 from webleaper_jax.records import Cell, Table
 
 LAUNCHERS = (
@@ -119,6 +121,47 @@ def test_a_workdir_of_another_config_is_left_alone(repository, tmp_path):
     assert [p.name for p in foreign.iterdir()] == ["thesis.tex"]
 
 
+def test_a_run_killed_while_it_wrote_its_settings_goes_on(tmp_path):
+    """At whatever point: only a half-written file under its temporary name stands there."""
+    workdir = tmp_path / "run"
+    workdir.mkdir()
+    (workdir / ".config.json.123.tmp").write_text('{"half')
+    common.Workdir(str(workdir), get_config("smoke"))
+    assert json.loads((workdir / "config.json").read_text())["preset"] == "smoke"
+    common.Workdir(str(workdir), get_config("smoke"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / ".hidden").write_text("mine")
+    with pytest.raises(DataError, match="not empty"):
+        common.Workdir(str(tmp_path / "other"), get_config("smoke"))
+
+
+def test_a_workdir_that_cannot_be_is_one_clear_line(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("x")
+    for path in (file, file / "below", "/proc/nope", tmp_path / ("x" * 300)):
+        with pytest.raises(DataError, match=f"--workdir={str(path)[:60]}"):
+            common.Workdir(str(path), get_config("smoke"))
+    assert file.read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("def get_config(:", ("SyntaxError", "bad.py, line 1")),
+        ("import nosuchthing", ("No module named 'nosuchthing'", "bad.py, line 1")),
+        ("\ndef get_config():\n    return 1 / 0", ("division by zero", "bad.py, line 3")),
+        ("def get_config():\n    return unknown", ("'unknown' is not defined", "bad.py, line 2")),
+        ("x = 1", ("get_config",)),
+    ],
+)
+def test_a_config_file_that_fails_is_one_clear_line(repository, tmp_path, content, words):
+    (tmp_path / "bad.py").write_text(content)
+    for more in ([], ["--config.seed=1"]):
+        done = run(repository, "launch.tables", f"--out={tmp_path / 'a'}", f"--config={tmp_path / 'bad.py'}", *more)
+        assert done.returncode == 2, done.stderr
+        assert_one_clear_line(done, *words)
+
+
 def test_your_own_tables(repository, tmp_path):
     """Any file of Table records goes through the stages."""
     write_records(tmp_path / "mine.jsonl", [table(name, 20) for name in ("Lakes", "Hills", "Ports")])
@@ -133,3 +176,9 @@ def test_serve_prints_its_command(repository):
     assert "--port 1234" in done.stdout
     missing = run(repository, "launch.serve", "--model=m", "--vllm=/nowhere/vllm")
     assert_one_clear_line(missing, "/nowhere/vllm")
+
+
+@pytest.mark.parametrize("model", ["Qwen/Qwen3-0.6B", "./nope", "/nowhere/model", "tests"])
+def test_serve_takes_names_of_a_hub_and_refuses_folders_that_hold_no_model(repository, model):
+    done = run(repository, "launch.serve", f"--model={model}", "--vllm=/bin/false")
+    assert_one_clear_line(done, "the server stopped" if model.startswith("Qwen") else f"--model={model}: holds no")

@@ -12,6 +12,7 @@ from flax import nnx
 from data_gen.sample import sample_tables
 from data_gen.splits import split_of_family
 from launch.pretrain_tiny import PHRASES, parse_stages, training_words
+from tests.launch.test_launchers import assert_one_clear_line, run
 from webleaper_jax.jsonl import DataError, load_records, write_records
 from webleaper_jax.model.config import ModelConfig
 from webleaper_jax.model.decoder import Decoder
@@ -137,7 +138,7 @@ def test_the_planted_circuit_copies_before_any_training():
         rope_theta=1e6, tie_embeddings=True,
     )  # fmt: skip
     decoder = Decoder(config, rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match="three heads"):
+    with pytest.raises(DataError, match="three heads"):
         plant_induction(Decoder(dataclasses.replace(config, num_heads=2, num_kv_heads=2), rngs=nnx.Rngs(0)), 0)
     tokens, known = copy_batch(np.random.default_rng(1), 4, 256, 1024)
     positions = np.broadcast_to(np.arange(256), (4, 256))
@@ -173,6 +174,25 @@ def test_an_interrupted_run_gives_the_same_base(words, tokenizer, tmp_path):
     other = PretrainConfig(**{**vars(TINY), "seed": 1})
     with pytest.raises(DataError, match="settings"):
         pretrain(other, words, tokenizer, tmp_path / "halves", **quiet)
+
+
+def test_settings_that_cannot_work_are_one_clear_line(words, tokenizer, tmp_path, repository):
+    for size in (100, 10**6):
+        with pytest.raises(DataError, match=f"not of {size}"):
+            train_tokenizer(["a few words"], size)
+    quiet = {"say": lambda _: None, "eval_steps": 1000, "log_steps": 1}
+    with pytest.raises(DataError, match="lower the learning rates"):
+        pretrain(dataclasses.replace(TINY, learning_rate=1e30), words, tokenizer, tmp_path / "diverged", **quiet)
+    done = run(repository, "launch.pretrain_tiny", f"--workdir={tmp_path / 'one'}", "--layers=1", "--stages=64x1x1")
+    assert_one_clear_line(done, "two layers")
+    (tmp_path / "file").write_text("x")
+    done = run(repository, "launch.pretrain_tiny", f"--workdir={tmp_path / 'file'}", "--stages=64x1x1")
+    assert_one_clear_line(done, "--workdir", "is a file")
+
+
+def test_no_stage_at_all_is_refused():
+    with pytest.raises(DataError, match="--stages"):
+        parse_stages([])
 
 
 @pytest.mark.parametrize("text", ["512x8", "axbxc", "512x0x3", ""])

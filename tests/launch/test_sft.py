@@ -94,6 +94,46 @@ def test_the_command_refuses_an_empty_file_with_one_line(repository, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_the_first_policy_is_the_one_that_the_config_names(policy, tmp_path, monkeypatch):
+    """In `launch.sft` as in the quickstart; a conversion that fails leaves nothing that passes for one."""
+    from webleaper_jax.model import gguf
+
+    assert sft.initial_policy(ConfigDict({"init": "tiny_base"}), tmp_path) == sft.bundled_base()
+    assert sft.initial_policy(ConfigDict({"init": str(policy)}), tmp_path) == policy
+    with pytest.raises(DataError, match=r"nowhere: holds no readable config\.json"):
+        sft.initial_policy(ConfigDict({"init": "nowhere"}), tmp_path)
+
+    smollm2 = ConfigDict({"init": "smollm2"})
+    converted = []
+    monkeypatch.setattr(gguf, "smollm2_file", lambda: pathlib.Path("x.gguf"))
+    for error in (ValueError("other architecture"), ImportError("no gguf"), FileNotFoundError("pip install")):
+
+        def fails(source: pathlib.Path, out: pathlib.Path, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(gguf, "convert_gguf", fails)
+        with pytest.raises(DataError, match=str(error)):
+            sft.initial_policy(smollm2, tmp_path)
+
+    def converts(source: pathlib.Path, out: pathlib.Path) -> None:
+        out.mkdir()
+        (out / "tokenizer.json").write_text("{}")
+        converted.append(out)
+
+    monkeypatch.setattr(gguf, "convert_gguf", converts)
+    assert {sft.initial_policy(smollm2, tmp_path) for _ in range(2)} == {tmp_path / "smollm2"}
+    assert converted == [tmp_path / "smollm2"]
+
+
+def test_the_command_starts_from_the_policy_of_the_config(repository, tmp_path):
+    write_records(tmp_path / "some.jsonl", [trajectory(0)])
+    command = [sys.executable, "-m", "launch.sft", f"--trajectories={tmp_path / 'some.jsonl'}"]
+    command += [f"--out={tmp_path / 'out'}", f"--config.init={tmp_path / 'nowhere'}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=repository)
+    assert done.returncode == 2
+    assert f"error: {tmp_path / 'nowhere'}: holds no readable config.json" in done.stderr
+
+
 def test_the_bundled_base_is_a_policy():
     base = sft.bundled_base()
     if not (base / "model.safetensors").exists():

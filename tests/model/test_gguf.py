@@ -50,6 +50,26 @@ def test_tokenizer_and_logits_equal_those_of_transformers(converted):
     assert np.abs(logits - expected).mean() < 0.05
 
 
+def test_a_conversion_is_whole_or_absent(converted, tmp_path, monkeypatch):
+    """Wherever it is interrupted; and the next one clears up."""
+    from webleaper_jax.model import gguf
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "smollm2"
+    for step in ("_config", "save_file", "_tokenizer"):
+        with monkeypatch.context() as patch:
+            patch.setattr(gguf, step, killed)
+            with pytest.raises(KeyboardInterrupt):
+                gguf.convert_gguf(gguf.smollm2_file(), out)
+        assert not out.exists()
+    gguf.convert_gguf(gguf.smollm2_file(), out)
+    assert [path.name for path in tmp_path.iterdir()] == ["smollm2"]
+    for path in converted.iterdir():
+        assert (out / path.name).read_bytes() == path.read_bytes()
+
+
 def test_other_architectures_are_refused(tmp_path):
     from gguf import GGUFWriter
 

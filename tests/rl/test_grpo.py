@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import pathlib
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -156,6 +157,15 @@ def test_a_finished_run_is_left_alone(whole: pathlib.Path, capsys: pytest.Captur
     assert (whole / "metrics.jsonl").read_bytes() == before
 
 
+def test_a_finished_run_whose_export_is_gone_writes_it_again(whole: pathlib.Path) -> None:
+    export = whole / "exports" / "step_000004"
+    before = weights(export)
+    shutil.rmtree(export)
+    assert run(whole).final == export
+    assert same(weights(export), before)
+    assert PolicyTokenizer.load(export).fingerprint == PolicyTokenizer.load(rl_world.policy_dir()).fingerprint
+
+
 def test_other_settings_do_not_go_on_with_this_run(whole: pathlib.Path) -> None:
     with pytest.raises(DataError, match=r"another config\.grpo\.clip_low"):
         run(whole, clip_low=0.1)
@@ -224,6 +234,10 @@ def test_micro_batches_and_order_change_nothing(whole: pathlib.Path) -> None:
         ({"steps": "many"}, "steps"),
         ({"steps": 3, "group_size": 1}, "at least 2 rollouts"),
         ({"steps": 0}, "must be at least 1"),
+        *(
+            ({"steps": 3, name: 0}, f"{name} is 0, it must be at least 1")
+            for name in ("slots", "decode_length", "prefill_rows", "prefill_chunk", "max_tokens", "logprob_chunk")
+        ),
         ({"steps": 3, "temperature": 0.0}, "temperature"),
         ({"learning_rate": 1.0}, "steps"),
     ],

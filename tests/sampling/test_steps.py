@@ -78,3 +78,22 @@ def test_draws_depend_on_seed_and_position_only() -> None:
     shuffled, _ = steps.sample(logits, position[order], rows_of(seeds[order], 1.0, 1.0), 512)
     np.testing.assert_array_equal(np.array(first)[order], shuffled)
     assert len(set(np.array(first).tolist())) > 40  # 64 different (seed, position)
+
+
+def test_a_token_without_probability_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uniform numbers are put where the parallel cumulative sum rises by rounding at tokens cut off, and at the end."""
+    vocabulary, rng = 16_384, np.random.default_rng(0)
+    logits = jnp.array(rng.normal(0, 2.5, (24, vocabulary + 267)).astype(np.float32))
+    p = jnp.where(jnp.arange(logits.shape[1]) < vocabulary, jax.nn.softmax(logits), 0.0)
+    kept = steps.keep_nucleus(p, jnp.full(24, 0.95))
+    total = np.array(jnp.cumsum(kept, axis=-1), np.float64)
+    rises = (np.diff(total, axis=1) > 0) & (np.array(kept)[:, 1:] == 0)
+    assert rises.any(axis=1).sum() > 10  # else this test shows nothing
+    uniform = np.full(24, 1 - 2.0**-23, np.float32)
+    for row in np.flatnonzero(rises.any(axis=1)):
+        at = int(np.flatnonzero(rises[row])[-1])
+        uniform[row] = min(uniform[row], (total[row, at] + total[row, at + 1]) / 2 / total[row, -1])
+    draws = iter([jnp.array(uniform)])
+    monkeypatch.setattr(jax, "vmap", lambda function: lambda *_: next(draws))
+    token, _ = steps.sample(logits, jnp.zeros(24, jnp.int32), rows_of(np.arange(24), 1.0, 0.95), vocabulary)
+    assert (np.array(kept)[np.arange(24), np.array(token)] > 0).all()

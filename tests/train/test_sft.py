@@ -82,6 +82,7 @@ def test_it_learns_and_reports_what_it_did(inputs, tmp_path):
     assert validation[0] > validation[2]
     assert not equal_weights(result.exports[15], result.exports[40])
     assert (result.final / "tokenizer.json").read_text() == "{}"
+    assert not (result.final / "metadata.json").exists()  # it is about the base
     assert hf.load_checkpoint(result.final).config == dataclasses.replace(tiny.MODEL)
     line = read_metrics(tmp_path)[0]
     assert line["train/learning_rate"] == pytest.approx(0.01 / 3)
@@ -208,7 +209,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_saves_nothing_of_it(inputs, 
     [
         ({"seq_len": 16}, "rows of 32 tokens"),
         ({"micro_batches": 3}, "batch_size 8 is no multiple"),
-        ({"steps": 0}, "steps 0"),
+        ({"steps": 0}, "steps is 0"),
+        ({"log_every": 0}, "log_every is 0"),
         ({"learning_rat": 0.1}, "unknown field `learning_rat`"),
         ({"batch_size": "many"}, "config.sft"),
         ({"optimizer": "sgd"}, "sgd"),

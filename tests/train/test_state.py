@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 from jax.sharding import NamedSharding
+from jaxtyping import TypeCheckError
 
 from webleaper_jax.jsonl import DataError
 from webleaper_jax.parallel.mesh import make_mesh, shard_state
@@ -51,7 +52,7 @@ def test_without_warm_up_the_first_update_has_the_peak_rate():
     [({"schedule": "cosin"}, "cosin"), ({"optimizer": "sgd"}, "sgd"), ({"warmup_steps": 10}, "warmup_steps")],
 )
 def test_settings_that_mean_nothing_are_refused(settings, says):
-    with pytest.raises(DataError, match=says):
+    with pytest.raises((DataError, TypeCheckError), match=says):  # the types forbid it too, where they are checked
         make_optimizer(OptimizerConfig(steps=10, **settings))
 
 

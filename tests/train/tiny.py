@@ -59,6 +59,7 @@ def make_inputs(directory: pathlib.Path) -> None:
     write_set(directory / "set", splits, info)
     hf.save_checkpoint(decoder(), directory / "init")
     (directory / "init" / "tokenizer.json").write_text("{}")
+    (directory / "init" / "metadata.json").write_text("{}")
 
 
 def run(

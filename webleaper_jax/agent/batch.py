@@ -18,7 +18,7 @@ import msgspec
 from tqdm import tqdm
 
 from webleaper_jax.agent.engine import Engine
-from webleaper_jax.agent.loop import LoopConfig, run_episode
+from webleaper_jax.agent.loop import LoopConfig, fingerprints, run_episode
 from webleaper_jax.agent.tools import Tools
 from webleaper_jax.jsonl import DataError, RecordLog, write_records
 from webleaper_jax.records import Sampling, Score, Task, Trajectory
@@ -69,25 +69,25 @@ def run_episodes(
       label: what the progress bar is called.
 
     Raises:
-      DataError: two tasks have one id; the log on disk was made by another policy or with other sampling parameters;
-        or too many episodes in a row failed for reasons of infrastructure.
+      DataError: two tasks have one id; the log on disk was made by another policy, with other sampling parameters, or
+        in another web, with other tools, limits or prompts; or too many episodes in a row failed for reasons of
+        infrastructure.
     """
     batch = batch or BatchConfig()
     tools_for: ToolsFor = tools if callable(tools) else lambda task, rollout: tools
     wanted = [(task, rollout) for task in tasks for rollout in range(batch.rollouts)]
-    keys = {(task.id, rollout) for task, rollout in wanted}
-    if len(keys) < len(wanted):
+    if len({(task.id, rollout) for task, rollout in wanted}) < len(wanted):
         raise DataError(f"{out}: the tasks given hold one task twice; remove the duplicates from the task file")
 
     out = pathlib.Path(out)
     log_path, errors_path, scores_path = side_files(out)
     with RecordLog(log_path, Trajectory) as log:
-        done = _done(log.records, keys, engine.name, sampling, log_path)
+        run = _Run(engine, tools_for, loop, sampling, batch, log, errors_path)
+        done = run.done_before(wanted)
         resumed = len(done)
         missing = deque(pair for pair in wanted if (pair[0].id, pair[1]) not in done)
         if resumed and missing:
             print(f"{label}: {resumed} of {len(wanted)} are on disk, {len(missing)} to do", file=sys.stderr, flush=True)
-        run = _Run(engine, tools_for, loop, sampling, batch, log, errors_path)
         if missing:
             asyncio.run(run.all(missing, label, resumed))
 
@@ -131,6 +131,35 @@ class _Run:
         self.finished: dict[tuple[str, int], Trajectory] = {}
         self.failed: dict[tuple[str, int], Trajectory] = {}
         self.failed_in_a_row = 0
+
+    def done_before(self, wanted: Iterable[tuple[Task, int]]) -> dict[tuple[str, int], Trajectory]:
+        """The trajectories in the log that this run wants, by (task id, rollout).
+
+        Raises:
+          DataError: they were made otherwise than this run would make them, so that mixing them would be wrong.
+        """
+        found: dict[tuple[str, int], Trajectory] = {}
+        for trajectory in self.log.records:
+            found.setdefault((trajectory.task_id, trajectory.rollout), trajectory)
+        pairs = [(task, rollout) for task, rollout in wanted if (task.id, rollout) in found]
+        for task, rollout in pairs:
+            self._check_made_alike(found[task.id, rollout], self.tools_for(task, rollout))
+        return {(task.id, rollout): found[task.id, rollout] for task, rollout in pairs}
+
+    def _check_made_alike(self, trajectory: Trajectory, tools: Tools) -> None:
+        """Raises `DataError` where a trajectory is of another policy, sampling, web, tools, limits or prompts."""
+        there, now = trajectory.fingerprints, fingerprints(self.engine, tools, self.loop)
+        compared: dict[str, tuple[object, object]] = {
+            "policy": (trajectory.policy, self.engine.name),
+            "sampling": (trajectory.sampling, self.sampling),
+            **{f"fingerprints.{name}": (getattr(there, name), getattr(now, name)) for name in now.__struct_fields__},
+        }
+        for field, (found, wanted) in compared.items():
+            if found != wanted:
+                raise DataError(
+                    f"{self.log.path}: record {trajectory.id}, field `{field}`: {found!r} there, {wanted!r} now; "
+                    "delete the file or write to another place"
+                )
 
     async def all(self, missing: deque[tuple[Task, int]], label: str, resumed: int) -> None:
         """Works through `missing`; the first exception of a worker stops the others and is raised."""
@@ -182,29 +211,6 @@ class _Run:
             if not trajectory.infrastructure_error:
                 break
         return trajectory
-
-
-def _done(
-    records: Iterable[Trajectory], keys: set[tuple[str, int]], policy: str, sampling: Sampling, path: pathlib.Path
-) -> dict[tuple[str, int], Trajectory]:
-    """The trajectories on disk that this run wants, by (task id, rollout).
-
-    Raises:
-      DataError: they come from another policy or other sampling parameters, so that mixing them would be wrong.
-    """
-    done: dict[tuple[str, int], Trajectory] = {}
-    for trajectory in records:
-        key = (trajectory.task_id, trajectory.rollout)
-        if key not in keys:
-            continue
-        for field, found, now in (("policy", trajectory.policy, policy), ("sampling", trajectory.sampling, sampling)):
-            if found != now:
-                raise DataError(
-                    f"{path}: record {trajectory.id}, field `{field}`: {found} there, {now} now; "
-                    "delete the file or write to another place"
-                )
-        done.setdefault(key, trajectory)
-    return done
 
 
 def _timeless(trajectory: Trajectory) -> Trajectory:

@@ -28,6 +28,7 @@ import msgspec
 
 from webleaper_jax.agent.tools import Tools
 from webleaper_jax.agent.web import OfflineWeb, WebPage, part_url, tokens
+from webleaper_jax.jsonl import DataError
 from webleaper_jax.records import Table, Target, Task
 from webleaper_jax.scoring.observations import TargetFinder, line_words, owner_forms, surface_forms
 
@@ -75,9 +76,11 @@ def build_pages(tables: Sequence[Table], config: CorpusConfig | None = None) -> 
     Addresses are numbered by title, so that they depend on the set of tables and not on their order.
 
     Raises:
+      DataError: a field of the config is out of range.
       ValueError: two tables have the same id.
     """
     config = config or CorpusConfig()
+    _check(config)
     titles = unique_titles(tables)
     ordered = sorted(tables, key=lambda table: (titles[table.id], table.id))
     pages = [_table_page(f"w/{n}", titles[table.id], table, config) for n, table in enumerate(ordered, start=1)]
@@ -91,6 +94,16 @@ def build_pages(tables: Sequence[Table], config: CorpusConfig | None = None) -> 
             template = _DISTRACTORS[(position + copy) % len(_DISTRACTORS)]
             pages.append(_distractor(f"d/{number}", titles[table.id], table, template))
     return pages
+
+
+def _check(config: CorpusConfig) -> None:
+    least = {"rows_per_part": 1, "overlap": 0, "chars_per_part": 1, "distractors": 0}
+    for field, low in least.items():
+        if getattr(config, field) < low:
+            raise DataError(f"CorpusConfig, field `{field}` is {getattr(config, field)}; give {low} or more")
+    for field in ("table_share", "entity_share"):
+        if not 0 < getattr(config, field) <= 1:
+            raise DataError(f"CorpusConfig, field `{field}` is {getattr(config, field)}; give a share in (0, 1]")
 
 
 def unique_titles(tables: Iterable[Table]) -> dict[str, str]:
@@ -132,7 +145,7 @@ def _title_candidates(table: Table) -> Iterator[str]:
 
 
 def _table_page(url: str, title: str, table: Table, config: CorpusConfig) -> WebPage:
-    columns = _line(table.columns)
+    columns = _line(page_columns(table))
     rows = [_line(cell.text for cell in row) for row in table.rows]
     limit = max(1, min(config.rows_per_part, int(config.table_share * len(rows))))
     overlap = min(config.overlap, limit - 1)
@@ -232,14 +245,24 @@ def _key_column(table: Table) -> int | None:
 
 
 def _fact(title: str, table: Table, row: int) -> str:
-    cells = zip(table.columns, table.rows[row], strict=False)
-    return _line([title, *(f"{_cell(column)}: {cell.text}" for column, cell in cells if cell.text.strip())])
+    cells = zip(page_columns(table), table.rows[row], strict=False)
+    return _line([title, *(f"{column}: {cell.text}" for column, cell in cells if cell.text.strip())])
+
+
+def page_columns(table: Table) -> list[str]:
+    """What the pages of a table call its columns."""
+    columns = [_cell(column) for column in table.columns]
+    return [_no_heading(columns[0]), *columns[1:]] if columns else []
 
 
 def _line(cells: Iterable[str]) -> str:
-    """Cells in one line; one that begins with `# ` (a column of numbers) would look like a heading."""
-    line = " | ".join(map(_cell, cells))
-    return f"#{line[1:].lstrip()}" if line.startswith("# ") else line
+    """Cells in one line."""
+    return _no_heading(" | ".join(map(_cell, cells)))
+
+
+def _no_heading(text: str) -> str:
+    """A line that begins with `# ` (a column of numbers) would look like a heading."""
+    return f"#{text[1:].lstrip()}" if text.startswith("# ") else text
 
 
 def _cell(text: str) -> str:
@@ -258,7 +281,9 @@ def shares(task: Task, tools: Tools, titles: Sequence[str]) -> float:
     """Returns the largest share of the task's targets that one observation shows.
 
     Looked at are a visit to any part of any page, and a search for each of `titles` (those of the task's tables).
-    Tasks above 0.4 are solved too fast to teach anything.
+    Where a visit may open several pages (`ToolLimits.max_urls`), the share is an upper bound: what the richest parts,
+    as many as that, show together if no two show the same, and no more than all. Tasks above 0.4 are solved too fast to
+    teach anything.
 
     Raises:
       TypeError: the web of `tools` is not an `OfflineWeb`, so its pages cannot be enumerated.
@@ -271,12 +296,13 @@ def shares(task: Task, tools: Tools, titles: Sequence[str]) -> float:
     most = max((len(finder.find(_search_text(tools, title), [title])) for title in titles), default=0)
     # a part shows no more targets than have their words on it: richest parts first, stop when none can be better
     bounds = Counter(part for target in task.targets for part in _parts_naming(target, tools.web))
+    richest = [0] * tools.limits.max_urls  # what each of them shows, most first
     for address, bound in sorted(bounds.items(), key=lambda item: (-item[1], item[0])):
-        if bound <= most:
+        if not richest or bound <= richest[-1]:
             break
         text = tools.run("visit", {"urls": [address]}).text
-        most = max(most, len(finder.find(text, [address])))
-    return most / len(task.targets)
+        richest = sorted([*richest, len(finder.find(text, [address]))], reverse=True)[: len(richest)]
+    return min(len(task.targets), max(most, sum(richest))) / len(task.targets)
 
 
 @functools.lru_cache(maxsize=256)

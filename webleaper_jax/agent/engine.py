@@ -4,7 +4,7 @@ Three kinds of engine stand behind it: the embedded sampler, an OpenAI-compatibl
 """
 
 import hashlib
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -59,6 +59,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int = 0
 
 
+@runtime_checkable
 class Engine(Protocol):
     """A policy. `generate` raises `InfrastructureError` when it cannot give a turn: an outage is never text."""
 

@@ -68,9 +68,20 @@ class LoopConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of everything that the loop itself writes into the context."""
-        texts = [self.system, self.notice_at, RENDER_VERSION, protocol.NO_ACTION, protocol.UNCLOSED_THOUGHT]
-        return hashlib.blake2b(json.dumps(texts).encode(), digest_size=8).hexdigest()
+        """Hash of these limits and of everything that the loop itself writes into the context."""
+        limits = msgspec.structs.asdict(self)
+        parts = [limits, self.system, RENDER_VERSION, protocol.NO_ACTION, protocol.UNCLOSED_THOUGHT]
+        return hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()
+
+
+def fingerprints(engine: Engine, tools: Tools, config: LoopConfig) -> Fingerprints:
+    """Returns what an episode of this engine with these tools and limits carries."""
+    return Fingerprints(
+        tokenizer=engine.tokenizer.fingerprint if engine.tokenizer else "",
+        web=tools.web.fingerprint,
+        tools=tools.fingerprint,
+        prompts=config.fingerprint,
+    )
 
 
 async def run_episode(
@@ -257,12 +268,7 @@ class _Episode:
             termination=self.termination,
             infrastructure_error=error,
             ledger=_ledger(self.steps, self.prompt_tokens, self.completion_tokens, seconds),
-            fingerprints=Fingerprints(
-                tokenizer=self.engine.tokenizer.fingerprint if self.engine.tokenizer else "",
-                web=self.tools.web.fingerprint,
-                tools=self.tools.fingerprint,
-                prompts=self.config.fingerprint,
-            ),
+            fingerprints=fingerprints(self.engine, self.tools, self.config),
         )
 
 

@@ -19,6 +19,7 @@ import tenacity
 from webleaper_jax.agent.engine import Completion, InfrastructureError, Request
 from webleaper_jax.agent.render import RESULT, RESULT_END, THINK, THINK_END, TURN_END, PolicyTokenizer
 from webleaper_jax.agent.tolerant import valid
+from webleaper_jax.jsonl import DataError
 from webleaper_jax.records import Message
 
 _TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
@@ -35,6 +36,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         where the server asks for it (`Retry-After`, at most `max_retry_after`).
       chars_per_token: a low estimate, for a first guess of a prompt's length.
       extra: fields added to each request (`{"chat_template_kwargs": {...}}`, say).
+
+    Raises:
+      DataError: `url` is no address, or `api_key` cannot be sent in a header.
     """
 
     url: str
@@ -49,6 +53,25 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     chars_per_token: float = 2.5
     send_seed: bool = True
     extra: Mapping[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        _check_address(self.url)
+        if not re.fullmatch("[!-~]*", self.api_key):
+            raise DataError(
+                "the server's key holds a space, a line break or a letter that is not ASCII, which no header can "
+                "carry; copy the key anew"
+            )
+
+
+def _check_address(url: str) -> None:
+    try:
+        parts = httpx.URL(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.host) and 0 < (parts.port or 80) < 1 << 16
+        reason = "it takes http:// or https://, a host, and a port below 65536 if any"
+    except (httpx.InvalidURL, UnicodeError) as error:
+        usable, reason = False, str(error)
+    if not usable:
+        raise DataError(f"{url}: no server's address ({reason}); give one as http://127.0.0.1:8000/v1")
 
 
 class _Transient(Exception):
@@ -150,12 +173,11 @@ class OpenAIEngine:
             raise InfrastructureError(f"{config.url}: {error} ({config.attempts} attempts)") from None
 
     async def _attempt(self, body: Mapping[str, Any]) -> Completion:
-        client = self._connected()
         headers = {"Authorization": f"Bearer {self.config.api_key}"} if self.config.api_key else {}
         try:
             # httpx's timeouts are per read: a server that trickles would never run into them
             async with asyncio.timeout(self.config.timeout):
-                reply = await client.post("chat/completions", json=body, headers=headers)
+                reply = await self._connected().post("chat/completions", json=body, headers=headers)
         except TimeoutError:
             raise _Transient(f"no reply in {self.config.timeout:g} s") from None
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:

@@ -11,6 +11,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+VERSION = 2  # raised when what is shown changes
+
 _QUOTED = re.compile(r'"[^"]*"')
 _WORDS = re.compile(r"\w+")
 _LISTED = re.compile(r"[^.:;?!,]*\|[^.:;?!]*")  # a list of columns, with what stands before it up to a mark

@@ -6,6 +6,7 @@ its own guesses there; what was left out is said in a line of its own.
 """
 
 import hashlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -58,9 +59,16 @@ class Tools:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for tools that show equal things of equal webs."""
-        name = getattr(self.reader, "__qualname__", "") if self.reader else ""
-        text = msgspec.json.encode([TOOLS_VERSION, name, self.limits])
+        """Equal for tools that show equal things of equal webs.
+
+        A reader counts by its name, its module, and that module's `VERSION` where it has one.
+        """
+        reader: tuple[object, ...] = ()
+        if self.reader:
+            name = getattr(self.reader, "__qualname__", type(self.reader).__qualname__)
+            module = sys.modules.get(self.reader.__module__)
+            reader = (self.reader.__module__, name, getattr(module, "VERSION", 0))
+        text = msgspec.json.encode([TOOLS_VERSION, reader, self.limits])
         return hashlib.blake2b(text, digest_size=8).hexdigest()
 
     def run(self, name: str, arguments: Mapping[str, Any], goal: str = "") -> Observation:

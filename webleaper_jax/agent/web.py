@@ -5,6 +5,7 @@ ranks with BM25 (tantivy) over title and text; a query that is the very title of
 scores keep the order of the pages, so that results never depend on threads or on the machine.
 """
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -14,7 +15,7 @@ import re
 import shutil
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 import tantivy
@@ -63,6 +64,7 @@ class PageNotFound(Exception):
     """There is no page at this address: a permanent failure, which a policy may be told."""
 
 
+@runtime_checkable
 class Web(Protocol):
     """A web. Failures that are not the policy's (a rate limit, a dead server) raise `InfrastructureError`."""
 
@@ -102,7 +104,7 @@ class OfflineWeb:
     def build(cls, pages: Iterable[WebPage], directory: str | os.PathLike[str]) -> "OfflineWeb":
         """Builds the index under a temporary name, renames it to `directory`, and opens it.
 
-        An index of the very same pages that is already there is kept; another one is replaced.
+        An index of the very same pages that is already there is kept; another one, or a damaged one, is replaced.
 
         Raises:
           ValueError: two pages have one address.
@@ -112,8 +114,9 @@ class OfflineWeb:
             raise ValueError("two pages have the same address")
         directory = pathlib.Path(directory)
         mark = directory / "fingerprint"
-        if mark.exists() and mark.read_text() == web_fingerprint(pages):
-            return cls.open(directory)
+        if mark.exists() and mark.read_bytes() == web_fingerprint(pages).encode():
+            with contextlib.suppress(DataError):
+                return cls.open(directory)
         temporary = directory.with_name(f".{directory.name}.{os.getpid()}.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         (temporary / "index").mkdir(parents=True)

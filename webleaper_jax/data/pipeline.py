@@ -1,7 +1,7 @@
 """Which rows make up the batch of a step: a pure function of (seed, step), so a checkpoint stores just the step."""
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import grain
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from webleaper_jax.data.packing import Rows
 
 
+@runtime_checkable
 class Source(Protocol):
     """Rows read at random, as `dataset.RowSource` or a list of them."""
 

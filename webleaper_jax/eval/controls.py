@@ -5,10 +5,13 @@ that scores without tools, or with another task's observations, knows the answer
 a single visit has no need to search.
 """
 
+import hashlib
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
+
+import msgspec
 
 from webleaper_jax.agent.batch import ToolsFor
 from webleaper_jax.agent.tools import Observation, Tools
@@ -67,7 +70,8 @@ class OtherObservations(Tools):
 
     @property
     def fingerprint(self) -> str:
-        return f"{super().fingerprint}-other-observations"
+        shown = msgspec.json.encode(self._recorded)
+        return f"{super().fingerprint}-other-observations-{hashlib.blake2b(shown, digest_size=8).hexdigest()}"
 
     def run(self, name: str, arguments: Mapping[str, Any], goal: str = "") -> Observation:
         steps = self._recorded[name] or self._recorded["search"] or self._recorded["visit"]

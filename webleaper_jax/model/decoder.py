@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from webleaper_jax.model.attention import cached_attention, causal_attention, rope_angles, rotate
@@ -25,7 +27,7 @@ class Cache(NamedTuple):
 class Layers(nnx.Module):
     """The weights of all layers, each with the layer as its first axis; matrices map the second axis to the last."""
 
-    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs, dtype: jnp.dtype = jnp.float32):
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs, dtype: DTypeLike = jnp.float32):
         n, d, f = config.num_layers, config.hidden_size, config.intermediate_size
         queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
 
@@ -47,7 +49,7 @@ class Layers(nnx.Module):
 class Decoder(nnx.Module):
     """The model. Weights are created from `rngs`; `model.hf.load_checkpoint` fills them from a checkpoint."""
 
-    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs, dtype: jnp.dtype = jnp.float32):
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs, dtype: DTypeLike = jnp.float32):
         self.config = config
         shape = (config.vocab_size, config.hidden_size)
         self.embed = nnx.Param(0.02 * jax.random.normal(rngs.params(), shape, dtype))
@@ -57,13 +59,17 @@ class Decoder(nnx.Module):
             self.lm_head = nnx.Param(0.02 * jax.random.normal(rngs.params(), shape, dtype))
 
     def __call__(
-        self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"], segment_ids: Int[Array, "B T"]
+        self,
+        tokens: Int[Array | np.ndarray, "B T"],
+        positions: Int[Array | np.ndarray, "B T"],
+        segment_ids: Int[Array | np.ndarray, "B T"],
     ) -> Float[Array, "B T D"]:
         """Returns the last hidden states (after the final norm) of packed rows.
 
         A token sees the tokens before it that have its segment id; padding has a segment id of its own.
         """
         config = self.config
+        positions, segment_ids = jnp.asarray(positions), jnp.asarray(segment_ids)
         cos, sin = rope_angles(positions, config.head_dim, config.rope_theta)
 
         def layer(x: Float[Array, "B T D"], weights: dict[str, Array]) -> tuple[Float[Array, "B T D"], None]:
@@ -84,7 +90,11 @@ class Decoder(nnx.Module):
         return jnp.einsum("...d,vd->...v", hidden, self._head(), preferred_element_type=jnp.float32)
 
     def token_logprobs(
-        self, hidden: Float[Array, "B T D"], targets: Int[Array, "B T"], chunk: int = 512, temperature: float = 1.0
+        self,
+        hidden: Float[Array, "B T D"],
+        targets: Int[Array | np.ndarray, "B T"],
+        chunk: int = 512,
+        temperature: float | Float[Array, ""] = 1.0,
     ) -> tuple[Float[Array, "B T"], Float[Array, "B T"]]:
         """Returns log p(target) and the entropy of p = softmax(logits / temperature) at each position (nats, float32).
 
@@ -114,7 +124,7 @@ class Decoder(nnx.Module):
         logprob, entropy = jax.lax.map(lambda xs: part(*xs), (hidden, targets))
         return tuple(y.swapaxes(0, 1).reshape(b, n * chunk)[:, :t] for y in (logprob, entropy))
 
-    def init_cache(self, rows: int, slots: int, dtype: jnp.dtype = jnp.float32) -> Cache:
+    def init_cache(self, rows: int, slots: int, dtype: DTypeLike = jnp.float32) -> Cache:
         """Returns an empty cache for `rows` sequences of up to `slots` tokens."""
         c = self.config
         shape = (c.num_layers, rows, slots, c.num_kv_heads, c.head_dim)

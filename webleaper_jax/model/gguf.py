@@ -9,7 +9,9 @@ byte-level BPE tokenizer that splits digits. The weights, quantised to 4 bits in
 
 import importlib.util
 import json
+import os
 import pathlib
+import shutil
 from typing import Any
 
 import ml_dtypes
@@ -30,7 +32,9 @@ def smollm2_file() -> pathlib.Path:
 
 
 def convert_gguf(source: pathlib.Path, out: pathlib.Path) -> None:
-    """Writes `config.json`, `model.safetensors` (bfloat16) and `tokenizer.json` of a Llama GGUF file into `out`.
+    """Makes the folder `out` of a Llama GGUF file: `config.json`, `model.safetensors` (bfloat16), `tokenizer.json`.
+
+    It is whole or absent; what stood there before is replaced.
 
     Raises:
       ValueError: the file holds another architecture.
@@ -41,16 +45,20 @@ def convert_gguf(source: pathlib.Path, out: pathlib.Path) -> None:
     field: dict[str, Any] = {name: f.contents() for name, f in reader.fields.items()}
     if field["general.architecture"] != "llama":
         raise ValueError(f"{source}: architecture {field['general.architecture']!r}, only llama is read here")
-    out.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".{out.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
     config = _config(field)
-    (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    (temporary / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     tensors = {}
     for tensor in reader.tensors:
         name, heads = _hf_name(tensor.name, config)
         weight = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         tensors[name] = _uninterleave(weight, heads).astype(ml_dtypes.bfloat16)
-    save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
-    _tokenizer(field).save(str(out / "tokenizer.json"))
+    save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
+    _tokenizer(field).save(str(temporary / "tokenizer.json"))
+    shutil.rmtree(out, ignore_errors=True)
+    os.replace(temporary, out)
 
 
 def _config(field: dict[str, Any]) -> dict[str, Any]:

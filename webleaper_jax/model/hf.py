@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import DTypeLike
 from jaxtyping import Array
 from safetensors import SafetensorError, safe_open
 from safetensors.flax import save_file
@@ -36,7 +37,7 @@ _TOP = {"embed": "model.embed_tokens", "final_norm": "model.norm", "lm_head": "l
 
 
 def load_checkpoint(
-    directory: str | os.PathLike[str], dtype: jnp.dtype | type = jnp.float32, **runtime: Any
+    directory: str | os.PathLike[str], dtype: DTypeLike | type = jnp.float32, **runtime: Any
 ) -> Decoder:
     """Reads a checkpoint into a decoder whose weights have type `dtype`.
 
@@ -81,7 +82,7 @@ def load_checkpoint(
     return decoder
 
 
-def save_checkpoint(decoder: Decoder, directory: str | os.PathLike[str], dtype: jnp.dtype | type | None = None) -> None:
+def save_checkpoint(decoder: Decoder, directory: str | os.PathLike[str], dtype: DTypeLike | type | None = None) -> None:
     """Writes `config.json` and `model.safetensors`, each under a temporary name and then renamed.
 
     Args:

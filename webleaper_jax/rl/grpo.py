@@ -100,7 +100,8 @@ class GRPOConfig(OptimizerConfig):
             config = msgspec.convert(dict(fields), cls)
         except msgspec.ValidationError as error:
             raise DataError(f"config.grpo: {error}") from None
-        for name in ("steps", "tasks_per_step", "epochs_per_batch", "micro_batch", "slots"):
+        at_least_1 = ("steps", "tasks_per_step", "epochs_per_batch", "micro_batch", "slots", "max_tokens")
+        for name in (*at_least_1, "decode_length", "prefill_rows", "prefill_chunk", "logprob_chunk", "floor_steps"):
             if getattr(config, name) < 1:
                 raise DataError(f"config.grpo.{name} is {getattr(config, name)}, it must be at least 1")
         if config.group_size < 2:
@@ -169,6 +170,8 @@ def train_grpo(
     if first:
         print(f"grpo: going on from step {first} of {config.steps}", flush=True)
     if first >= config.steps:
+        if not _export_dir(out_dir, first).exists():
+            export(nnx.merge(graph, state.params), init_dir, _export_dir(out_dir, first))
         return _result(config, out_dir)
 
     # ---- The sampler, with the trainer's weights before the first rollout.

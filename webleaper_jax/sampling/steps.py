@@ -144,8 +144,9 @@ def sample(
     keys = jax.random.wrap_key_data(rows.seed, impl="threefry2x32")
     uniform = jax.vmap(lambda key, p: jax.random.uniform(jax.random.fold_in(key, p)))(keys, position)
     total = jnp.cumsum(probabilities, axis=-1)
-    # The first token whose cumulative sum exceeds the number has a probability above zero, since it raised the sum.
-    drawn = jnp.argmax(total > (uniform * total[:, -1])[:, None], axis=-1)
+    # A parallel sum may rise by rounding where nothing was added: only tokens with a probability can be drawn.
+    last = jnp.max(jnp.where(probabilities > 0, total, 0.0), axis=-1)
+    drawn = jnp.argmax((total > (uniform * last)[:, None]) & (probabilities > 0), axis=-1)
     token = jnp.where(greedy, jnp.argmax(probabilities, axis=-1), drawn).astype(jnp.int32)
     return token, jnp.take_along_axis(logprobs, token[:, None], axis=-1)[:, 0]
 

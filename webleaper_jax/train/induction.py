@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from webleaper_jax.jsonl import DataError
 from webleaper_jax.model.decoder import Decoder
 
 _EMBED_SCALE = 0.08
@@ -35,15 +36,13 @@ def plant_induction(decoder: Decoder, seed: int) -> None:
     """Overwrites the decoder's weights, in place.
 
     Raises:
-      ValueError: the shape has no room for the circuit (two layers, three heads of 64 without grouping, q/k norm).
+      DataError: the shape has no room for the circuit (two layers, three heads of 64 without grouping, q/k norm).
     """
     c = decoder.config
     if c.num_layers < 2 or c.num_heads < 3 or c.head_dim != 64 or c.num_kv_heads != c.num_heads or not c.qk_norm:
-        raise ValueError(
-            "the induction circuit needs two layers, q/k norm, and at least three heads of 64, not grouped"
-        )
+        raise DataError("the induction circuit needs two layers, q/k norm, and at least three heads of 64, not grouped")
     if not c.tie_embeddings or c.hidden_size < 192:
-        raise ValueError("the induction circuit needs tied embeddings and a hidden size of 192 or more")
+        raise DataError("the induction circuit needs tied embeddings and a hidden size of 192 or more")
     rng = np.random.default_rng(seed)
     content = c.hidden_size - 65  # dimensions of the embedding; then the constant, then 64 of channels
     slow = _slow_dimensions(c.rope_theta)
@@ -109,7 +108,7 @@ def _slow_dimensions(theta: float) -> np.ndarray:
     frequencies = theta ** -(np.arange(32) / 32)
     slow = np.flatnonzero(frequencies < 2.5e-3)
     if len(slow) < 16:
-        raise ValueError(f"rope_theta {theta} is too small for the induction circuit (1e6 is right)")
+        raise DataError(f"rope_theta {theta} is too small for the induction circuit (1e6 is right)")
     slow = slow[-18:]
     return np.stack([slow, slow + 32], axis=1).reshape(-1)
 

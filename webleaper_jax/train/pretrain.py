@@ -24,6 +24,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from tokenizers import Tokenizer
 
+from webleaper_jax.jsonl import DataError
 from webleaper_jax.model import hf
 from webleaper_jax.model.config import ModelConfig
 from webleaper_jax.model.decoder import Decoder
@@ -99,7 +100,8 @@ def pretrain(
       stop_after: end early after this many steps in all (as if interrupted).
 
     Raises:
-      DataError: the workdir holds checkpoints made with other settings.
+      DataError: the workdir holds checkpoints made with other settings, the shape has no room for the planted circuit,
+        or the loss is no longer a finite number.
     """
     mesh = make_mesh({}, jax.devices()[:1])
     decoder = _new_decoder(config, tokenizer.get_vocab_size())
@@ -150,7 +152,9 @@ def pretrain(
             if step % log_steps == 0 or step == last:
                 mean, losses = float(np.mean(jax.device_get(losses))), []
                 if not np.isfinite(mean):
-                    raise FloatingPointError(f"loss {mean} at step {step}: lower the learning rates")
+                    raise DataError(
+                        f"loss {mean} at step {step}: lower the learning rates; the last checkpoint is kept"
+                    )
                 rate = clock_tokens / (time.monotonic() - clock)
                 left = _tokens(config, step, last) / rate
                 say(

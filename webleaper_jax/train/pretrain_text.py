@@ -205,7 +205,7 @@ class TextMaker:
         if self._chance(0.5):
             queues.append([self._numbered(tables)])
         between = self._chance(0.5)
-        blocks = []
+        blocks: list[str] = []
         while any(queues):
             if between and blocks:
                 blocks.append(self._between(tables))

@@ -76,9 +76,13 @@ class SFTConfig(OptimizerConfig):
         if unknown:
             raise DataError(f"config.sft: unknown field `{unknown[0]}`")
         try:
-            return msgspec.convert(dict(fields), cls)
+            config = msgspec.convert(dict(fields), cls)
         except msgspec.ValidationError as error:
             raise DataError(f"config.sft: {error}") from None
+        for name in ("steps", "batch_size", "seq_len", "micro_batches", "log_every", "logprob_chunk"):
+            if getattr(config, name) < 1:
+                raise DataError(f"config.sft.{name} is {getattr(config, name)}, it must be at least 1")
+        return config
 
 
 class Batch(NamedTuple):
@@ -371,10 +375,11 @@ def export(model: Decoder, init_dir: str | os.PathLike[str], directory: pathlib.
     hf.save_checkpoint(model, temporary)
     written = {path.name for path in temporary.iterdir()}
     for path in sorted(pathlib.Path(init_dir).iterdir()):
-        # The tokenizer's files, the chat template, the generation settings: all that is no weight and no new config.
+        # The tokenizer's files, the chat template, the generation settings: all that is no weight and no new config,
+        # and not metadata.json, which tells how the base was made.
         if (
             path.suffix in (".json", ".jinja", ".txt", ".model")
-            and path.name not in written
+            and path.name not in {*written, "metadata.json"}
             and "index" not in path.name
         ):
             shutil.copy(path, temporary / path.name)
@@ -420,8 +425,6 @@ def weights_fingerprint(directory: pathlib.Path, edge: int = 1 << 20) -> str:
 
 
 def _check_settings(config: SFTConfig, source: RowSource, tokenizer: str, dataset_dir: pathlib.Path) -> None:
-    if config.steps < 1 or config.batch_size < 1:
-        raise DataError(f"config.sft: steps {config.steps} and batch_size {config.batch_size} must be at least 1")
     if source.info.tokenizer != tokenizer:
         raise DataError(
             f"{dataset_dir}: was made with tokenizer {source.info.tokenizer}, the model to train has {tokenizer}: make "

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from webleaper_jax.jsonl import DataError
+
 # The first four are those of Qwen's chat form; all are single tokens that a policy can be stopped at or parsed by.
 SPECIAL_TOKENS = (
     "<|endoftext|>",
@@ -37,7 +39,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """Returns a tokenizer with exactly `vocab_size` tokens, special ones and all 256 bytes among them.
 
     Raises:
-      ValueError: the text has too few different pairs for so many tokens.
+      DataError: the text has too few different pairs for so many tokens, or they are fewer than the bytes.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -55,7 +57,10 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     )
     tokenizer.train_from_iterator(texts, trainer)
     if tokenizer.get_vocab_size() != vocab_size:
-        raise ValueError(f"only {tokenizer.get_vocab_size()} of {vocab_size} tokens could be made: give more text")
+        made = tokenizer.get_vocab_size()
+        raise DataError(
+            f"the text gives a vocabulary of {made} tokens, not of {vocab_size}: change the size or the text"
+        )
     return tokenizer
 
 
