@@ -309,31 +309,18 @@ def test_tasks_of_other_tables_are_refused(world):
 
 
 def test_collect_writes_what_it_returns(world, tmp_path):
-    found = collect(
-        world.tasks,
-        world.searcher(SearcherConfig()),
-        world.tools,
-        tmp_path,
-        loop=LOOP,
-        sampling=Sampling(),
-        batch=BatchConfig(rollouts=6),
-        keep=FilterConfig(best_k=2),
-    )
+    def run(config):
+        searcher, batch = world.searcher(config), BatchConfig(rollouts=6)
+        settings = {"loop": LOOP, "sampling": Sampling(), "batch": batch, "keep": FilterConfig(best_k=2)}
+        return collect(world.tasks, searcher, world.tools, tmp_path, **settings)
+
+    found = run(SearcherConfig())
     kept = list(read_records(tmp_path / "kept.jsonl.gz", Trajectory))
     assert kept == found.kept
     assert 0 < len(kept) <= 2 * len(world.tasks)
     assert json.loads((tmp_path / "filter.json").read_text())["cells"] == found.report.cells
     with pytest.raises(DataError, match="field `policy`"):  # a searcher of other detours
-        collect(
-            world.tasks,
-            world.searcher(SearcherConfig(early_stop=0.3)),
-            world.tools,
-            tmp_path,
-            loop=LOOP,
-            sampling=Sampling(),
-            batch=BatchConfig(rollouts=6),
-            keep=FilterConfig(best_k=2),
-        )
+        run(SearcherConfig(early_stop=0.3))
     # the detours fill all four cells, and what is kept answers well
     assert found.report.smallest_cell > 0.02
     assert found.report.mean_f > 0.9

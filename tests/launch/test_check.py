@@ -8,8 +8,10 @@ from webleaper_jax.jsonl import DataError
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_presets_pass(preset):
-    check_settings(get_config(preset))
+def test_the_presets_pass_and_are_left_as_they_are(preset):
+    config = get_config(preset)
+    check_settings(config)  # raises on what it refuses
+    assert config.to_json() == get_config(preset).to_json()
 
 
 @pytest.mark.parametrize(

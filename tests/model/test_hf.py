@@ -44,7 +44,9 @@ def test_several_files_with_an_index(small_decoder, tmp_path):
         save_file({name: tensors[name] for name in part}, tmp_path / file)
     index = {"weight_map": {name: file for file, part in parts.items() for name in part}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    jax.tree.map(np.testing.assert_array_equal, arrays(load_checkpoint(tmp_path)), arrays(decoder))
+    found, expected = arrays(load_checkpoint(tmp_path)), arrays(decoder)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 def change(path, edit):
