@@ -57,9 +57,8 @@ def run(
 def embedded_engine(config: ConfigDict, folder: pathlib.Path, name: str) -> Engine:
     """Loads a Hugging Face folder into the embedded sampler; its name ends in a hash of the weights."""
     from webleaper_jax.agent.render import PolicyTokenizer
-    from webleaper_jax.model.hf import load_checkpoint
+    from webleaper_jax.model.hf import fingerprint, load_checkpoint
     from webleaper_jax.sampling.engine import EmbeddedEngine
-    from webleaper_jax.train.sft import weights_fingerprint
 
     if not (folder / "config.json").exists():
         raise DataError(
@@ -69,7 +68,7 @@ def embedded_engine(config: ConfigDict, folder: pathlib.Path, name: str) -> Engi
         load_checkpoint(folder),
         PolicyTokenizer.load(folder),
         max_len=config.loop.max_context,
-        name=f"{name}:{weights_fingerprint(folder)[:8]}",
+        name=f"{name}:{fingerprint(folder)[:8]}",
         **config.evaluate.engine,
     )
 

@@ -345,6 +345,8 @@ def test_an_episode_over_http_and_an_outage_in_the_middle_of_one(server):
         server.replies = list(replies)
         engine = make(server)
         assert engine.name == "openai:m"
+        other = OpenAIEngine(ServerConfig(url=engine.config.url, model="m", extra={"top_k": 20}))
+        assert other.name != engine.name
         return asyncio.run(run_episode(task, 0, engine, Fixed(), config, Sampling(max_tokens=100)))
 
     got = episode(call, failure(500), reply())

@@ -139,7 +139,7 @@ def test_missing_and_damaged_indexes_are_one_clear_error(tmp_path):
         OfflineWeb.build([PAGES[0], PAGES[0]], tmp_path / "two")
 
 
-@pytest.mark.parametrize("damage", ["cut", "missing"])
+@pytest.mark.parametrize("damage", ["cut", "missing", "junk"])
 def test_a_damaged_index_is_built_anew(web, tmp_path, damage):
     """The mark says that it is the index of these pages, and it cannot be opened: whichever of its files it is."""
     OfflineWeb.build(PAGES, tmp_path / "whole")
@@ -152,6 +152,8 @@ def test_a_damaged_index_is_built_anew(web, tmp_path, damage):
         copy.write_bytes(copy.read_bytes()[: copy.stat().st_size // 2])
         if damage == "missing":
             copy.unlink()
+        if damage == "junk":  # as long as it was
+            copy.write_bytes(b"\xa5" * (tmp_path / "whole" / file).stat().st_size)
         try:
             OfflineWeb.open(folder)
         except DataError:

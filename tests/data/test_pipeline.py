@@ -48,6 +48,16 @@ def test_a_batch_that_cannot_be_shared_evenly_is_refused():
         Batches(source(), batch_size=4, seed=0, processes=3)
 
 
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_in_order_is_shared_by_processes_like_batches(processes):
+    whole = list(in_order(source(), 4))
+    parts = [list(in_order(source(), 4, process, processes)) for process in range(processes)]
+    for step, rows in enumerate(whole):
+        shared = [part[step] for part in parts]
+        assert all(len(one.tokens) == 4 // processes for one in shared)
+        assert [n for one in shared for n in numbers(one)] == numbers(rows)
+
+
 def test_in_order_reads_each_row_once_and_fills_up_with_rows_that_train_nothing():
     batches = list(in_order(source(), 4))
     assert [n for rows in batches for n in numbers(rows)][:N] == list(range(N))

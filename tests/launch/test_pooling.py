@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from launch.report import describe, pool
+from launch.pool import describe, pool
 from tests.launch.test_launchers import assert_one_clear_line
 from tests.launch.test_launchers import run as launch
 from webleaper_jax.jsonl import DataError, write_records

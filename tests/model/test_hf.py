@@ -10,7 +10,7 @@ from flax import nnx
 from safetensors.flax import load_file, save_file
 
 from webleaper_jax.jsonl import DataError
-from webleaper_jax.model.hf import load_checkpoint, save_checkpoint
+from webleaper_jax.model.hf import fingerprint, load_checkpoint, save_checkpoint
 
 
 def arrays(decoder):
@@ -89,3 +89,16 @@ def test_missing_and_broken_files(small_decoder, tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(DataError, match=r"config\.json: no valid JSON"):
         load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("place", [0.0, 0.37, 0.5, 1.0])
+def test_any_byte_of_the_weights_changes_the_fingerprint(place, small_decoder, tmp_path):
+    save_checkpoint(small_decoder(), tmp_path)
+    before = fingerprint(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert fingerprint(str(tmp_path)) == before
+    file = tmp_path / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[int(place * (len(content) - 1))] ^= 1
+    file.write_bytes(bytes(content))
+    assert fingerprint(tmp_path) != before

@@ -102,7 +102,9 @@ class OpenAIEngine:
 
     def __init__(self, config: ServerConfig):
         self.config = config
-        self.name = f"openai:{config.model}"
+        # Fields added to the requests may change the answers (thinking on or off), so they are part of the name.
+        extra = f":{json.dumps(config.extra, sort_keys=True)}" if config.extra else ""
+        self.name = f"openai:{config.model}{extra}"
         self._client: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 

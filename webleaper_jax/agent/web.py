@@ -141,6 +141,10 @@ class OfflineWeb:
             known = (directory / "fingerprint").read_text()
         except (OSError, ValueError, msgspec.DecodeError) as error:
             raise DataError(f"{directory}: no web index here ({error}); build it again from the tables") from None
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # what tantivy raises on files that are no index
+                raise
+            raise DataError(f"{directory}: the web index is damaged ({error}); delete it and build it again") from None
         if known != web.fingerprint:
             raise DataError(
                 f"{directory}: field `fingerprint` is {known}, the pages give {web.fingerprint}; build it again"

@@ -41,12 +41,17 @@ class Batches:
         return stack([self._rows[start + offset] for offset in self._mine])
 
 
-def in_order(source: Source, batch_size: int) -> Iterator[Rows]:
-    """Yields every row once, in the stored order; the last batch is filled up with empty rows, which train nothing."""
+def in_order(source: Source, batch_size: int, process: int = 0, processes: int = 1) -> Iterator[Rows]:
+    """Yields every row once, in the stored order; the last batch is filled up with empty rows, which train nothing.
+
+    With several processes, each gets its slice of every global batch, as in `Batches`.
+    """
+    share = batch_size // processes
     for start in range(0, len(source), batch_size):
         rows = [source[n] for n in range(start, min(start + batch_size, len(source)))]
         empty = Rows(*(np.zeros_like(part) for part in rows[0]))
-        yield stack(rows + [empty] * (batch_size - len(rows)))
+        rows += [empty] * (batch_size - len(rows))
+        yield stack(rows[process * share : (process + 1) * share])
 
 
 def stack(rows: Sequence[Rows]) -> Rows:

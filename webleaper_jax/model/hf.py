@@ -1,5 +1,6 @@
 """Reads and writes Hugging Face checkpoints: `config.json` and safetensors, one file or several with an index."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -104,6 +105,20 @@ def save_checkpoint(decoder: Decoder, directory: str | os.PathLike[str], dtype: 
     config = decoder.config.to_hf() | {"dtype": np.dtype(dtype or decoder.embed.dtype).name}
     temporary.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     os.replace(temporary, directory / "config.json")
+
+
+def fingerprint(directory: str | os.PathLike[str]) -> str:
+    """A hash of the weight files: of all their bytes up to 1 GiB, of larger ones a MiB in every 64, and the last."""
+    digest = hashlib.blake2b(digest_size=8)
+    mib = 1 << 20
+    for path in sorted(pathlib.Path(directory).glob("*.safetensors")):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size} ".encode())
+        with open(path, "rb") as file:
+            for start in [*range(0, size, mib if size <= 1 << 30 else 64 * mib), max(size - mib, 0)]:
+                file.seek(start)
+                digest.update(file.read(mib))
+    return digest.hexdigest()
 
 
 def _tensors(directory: pathlib.Path) -> Iterator[tuple[str, Array]]:

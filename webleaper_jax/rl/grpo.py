@@ -418,7 +418,7 @@ def _fingerprints(
         "tasks": str(derive_seed(*sorted(task.id for task in tasks))),
         "web": tools.web.fingerprint,
         "tools": tools.fingerprint,
-        "initial checkpoint": sft.weights_fingerprint(pathlib.Path(init_dir)),
+        "initial checkpoint": hf.fingerprint(init_dir),
         **{f"config.loop.{name}": str(value) for name, value in msgspec.structs.asdict(loop).items()},
         **{f"config.grpo.{name}": str(value) for name, value in settings.items()},
     }

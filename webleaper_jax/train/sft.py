@@ -9,7 +9,6 @@ Left out: mixed precision, LoRA, several sources, saving in the background.
 import collections
 import dataclasses
 import functools
-import hashlib
 import math
 import os
 import pathlib
@@ -345,7 +344,8 @@ def _validation_loss(
     put: Callable[[Rows], Batch],
 ) -> float:
     """Mean loss in nats over all trained tokens of a split."""
-    sums = jax.device_get([validate(params, put(rows)) for rows in in_order(source, config.batch_size)])
+    batches = in_order(source, config.batch_size, jax.process_index(), jax.process_count())
+    sums = jax.device_get([validate(params, put(rows)) for rows in batches])
     return sum(float(n) for n, _ in sums) / max(sum(int(d) for _, d in sums), 1)
 
 
@@ -407,21 +407,9 @@ def _fingerprints(config: SFTConfig, source: RowSource, init_dir: str | os.PathL
     return {
         "tokenizer": source.info.tokenizer,
         "training set": source.info.content,
-        "initial checkpoint": weights_fingerprint(pathlib.Path(init_dir)),
+        "initial checkpoint": hf.fingerprint(init_dir),
         **{f"config.sft.{name}": str(value) for name, value in settings.items()},
     }
-
-
-def weights_fingerprint(directory: pathlib.Path, edge: int = 1 << 20) -> str:
-    """A hash of names, sizes, and the first and last MiB of the weight files (all of them may be many gigabytes)."""
-    digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(directory.glob("*.safetensors")):
-        digest.update(f"{path.name} {path.stat().st_size} ".encode())
-        with open(path, "rb") as file:
-            digest.update(file.read(edge))
-            file.seek(max(path.stat().st_size - edge, 0))
-            digest.update(file.read())
-    return digest.hexdigest()
 
 
 def _check_settings(config: SFTConfig, source: RowSource, tokenizer: str, dataset_dir: pathlib.Path) -> None:
