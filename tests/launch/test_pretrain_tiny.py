@@ -1,6 +1,7 @@
 """Pre-training of the tiny base: what its text holds, that it repeats and goes on, what the shipped base was fed."""
 
 import dataclasses
+import itertools
 import json
 import re
 
@@ -73,6 +74,23 @@ def test_answers_can_be_read_in_their_document(documents):
                     assert first in text
             text += piece.text
     assert seen == set(KINDS)
+
+
+def test_pages_give_the_whole_table_and_overlap_by_a_row_in_most_documents(words):
+    maker = TextMaker(words, np.random.default_rng(3))
+    overlaps = []
+    for _ in range(300):
+        maker.document(40)
+        for table in maker._tables(40):
+            pages = [page.splitlines()[2:] for page in maker._pages(table)]
+            bodies = [lines[:-1] for lines in pages[:-1]] + pages[-1:]  # without `next:`
+            rows = [maker.bar.join(row) for row in table.rows]
+            shared = maker.overlap if min(map(len, bodies[:-1]), default=0) > 1 else 0
+            if len(bodies) > 1:
+                overlaps.append(shared)
+                assert all(b[:shared] == a[len(a) - shared :] for a, b in itertools.pairwise(bodies))
+            assert bodies[0] + [row for body in bodies[1:] for row in body[shared:]] == rows
+    assert 0.4 < np.mean(overlaps) < 0.9
 
 
 def test_only_training_families_are_read(tmp_path):

@@ -88,6 +88,7 @@ class TextMaker:
         self.words = words
         self.rng = rng
         self.bar = " | "  # what stands between the cells of a row, drawn anew for each document
+        self.overlap = 0  # how many rows of the page before a page begins with, drawn anew for each document
 
     def document(self, cells: int) -> tuple[str, Iterator[list[Piece]]]:
         """Returns a context with tables of about that many cells, and endless requests about it with their answers.
@@ -95,6 +96,7 @@ class TextMaker:
         In half of the documents a request stands before the tables, and is answered first after them.
         """
         self.bar = " | " if self._chance(0.25) else self._pick(SEPARATORS)
+        self.overlap = int(self._chance(0.75))
         tables = self._tables(cells)
         context = "\n".join(self._blocks(tables)) + "\n"
         requests = (self._request(tables) for _ in itertools.count())
@@ -221,7 +223,9 @@ class TextMaker:
 
     def _pages(self, table: MadeTable) -> list[str]:
         rows, per = table.rows, max(1, int(len(table.rows) * self.rng.choice([0.34, 0.34, 0.5, 1.0])))
-        parts = [rows[start : start + per] for start in range(0, len(rows), per)]
+        step = max(1, per - self.overlap)
+        starts = range(0, max(1, len(rows) - (per - step)), step)
+        parts = [rows[start : start + per] for start in starts]
         pages = []
         for number, part in enumerate(parts, start=1):
             of = f" (page {number} of {len(parts)})" if len(parts) > 1 or self._chance(0.5) else ""
