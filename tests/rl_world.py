@@ -27,6 +27,19 @@ from webleaper_jax.records import Answer, Cell, Sampling, Table, Target, Task
 
 TOPICS = ("lakes", "towers", "operas")
 LOOP = LoopConfig(max_steps=3, max_turns=4, max_context=224, prompt="short")
+GRPO = {
+    "steps": 4,
+    "learning_rate": 3e-3,
+    "tasks_per_step": 2,
+    "group_size": 6,
+    "slots": 8,
+    "decode_length": 8,
+    "prefill_rows": 2,
+    "prefill_chunk": 32,
+    "max_tokens": 80,
+    "micro_batch": 4,
+    "seed": 1,
+}
 
 
 def tables() -> list[Table]:

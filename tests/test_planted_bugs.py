@@ -16,21 +16,7 @@ from webleaper_jax.rl.sync import PROBE_SESSION
 from webleaper_jax.sampling.engine import EmbeddedEngine
 from webleaper_jax.train.metrics import read_metrics
 
-CONFIG = GRPOConfig.from_mapping(
-    {
-        "steps": 2,
-        "learning_rate": 3e-3,
-        "tasks_per_step": 2,
-        "group_size": 6,
-        "slots": 8,
-        "decode_length": 8,
-        "prefill_rows": 2,
-        "prefill_chunk": 32,
-        "max_tokens": 80,
-        "micro_batch": 4,
-        "seed": 1,
-    }
-)
+CONFIG = GRPOConfig.from_mapping(rl_world.GRPO | {"steps": 2})
 
 
 def run(out: pathlib.Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.made_records import TARGET, make_score
 from webleaper_jax.eval.aggregate import (
     METRICS,
     BootstrapConfig,
@@ -15,35 +16,12 @@ from webleaper_jax.eval.aggregate import (
     task_families,
     task_means,
 )
-from webleaper_jax.records import Provenance, Score, Target, Task
-
-TARGET = Target(form="x", type="text", layer=2, owner="t", relation="name", final=True)
+from webleaper_jax.records import Provenance, Score, Task
 
 
 def make_task(number: int, families: tuple[str, ...]) -> Task:
     return Task(
         question=f"question {number}", variant="basic", targets=(TARGET,), provenance=Provenance(families=families)
-    )
-
-
-def make_score(task: Task, f: float, rollout: int = 0, scored: bool = True, policy: str = "") -> Score:
-    return Score(
-        task_id=task.id,
-        trajectory_id=f"trajectory-{task.id}-{rollout}-{policy}",
-        rollout=rollout,
-        isr=f / 2,
-        ise=3 * f,
-        ise_literal=f,
-        ise_visits=f,
-        valid_action_rate=f,
-        precision=f,
-        recall=f,
-        f=f,
-        n=10,
-        rounds=4,
-        searches=1,
-        visits=2,
-        scored=scored,
     )
 
 

@@ -2,36 +2,15 @@ import json
 
 import pytest
 
+from tests.made_records import TARGET, make_score
 from webleaper_jax.eval.aggregate import METRICS, BootstrapConfig
 from webleaper_jax.eval.metrics import POLICIES, collect_metrics, count_tasks, summary_table, write_metrics
-from webleaper_jax.records import Provenance, Score, Target, Task
-
-TARGET = Target(form="x", type="text", layer=2, owner="t", relation="name", final=True)
+from webleaper_jax.records import Provenance, Task
 
 
 def make_task(number: int, variant="basic", split="heldout", families: int = 3) -> Task:
     provenance = Provenance(families=(f"family {number % families}",))
     return Task(question=f"q{number}", variant=variant, targets=(TARGET,), split=split, provenance=provenance)
-
-
-def make_score(task: Task, f: float) -> Score:
-    return Score(
-        task_id=task.id,
-        trajectory_id=f"run of {task.id}",
-        rollout=0,
-        isr=f,
-        ise=f,
-        ise_literal=f,
-        ise_visits=f,
-        valid_action_rate=f,
-        precision=f,
-        recall=f,
-        f=f,
-        n=9,
-        rounds=4,
-        searches=1,
-        visits=2,
-    )
 
 
 TASKS = [make_task(i) for i in range(9)]

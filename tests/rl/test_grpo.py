@@ -22,22 +22,7 @@ from webleaper_jax.rl.grpo import GRPOConfig, RunStopped, train_grpo
 from webleaper_jax.train.metrics import read_metrics
 from webleaper_jax.train.state import create_state, make_optimizer
 
-CONFIG = GRPOConfig.from_mapping(
-    {
-        "steps": 4,
-        "learning_rate": 3e-3,
-        "tasks_per_step": 2,
-        "group_size": 6,
-        "slots": 8,
-        "decode_length": 8,
-        "prefill_rows": 2,
-        "prefill_chunk": 32,
-        "max_tokens": 80,
-        "micro_batch": 4,
-        "checkpoint_every": 2,
-        "seed": 1,
-    }
-)
+CONFIG = GRPOConfig.from_mapping(rl_world.GRPO | {"checkpoint_every": 2})
 
 
 def run(out: pathlib.Path, tools: Tools | None = None, tasks: list[Task] | None = None, **changes: object):

@@ -16,7 +16,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -90,20 +90,16 @@ class GRPOConfig(OptimizerConfig):
     min_reward: float = 0.0
     floor_steps: int = 5
 
+    SECTION: ClassVar[str] = "config.grpo"
+    AT_LEAST_1: ClassVar[tuple[str, ...]] = (
+        "steps", "tasks_per_step", "epochs_per_batch", "micro_batch", "slots", "max_tokens", "decode_length",
+        "prefill_rows", "prefill_chunk", "logprob_chunk", "floor_steps",
+    )  # fmt: skip
+
     @classmethod
     def from_mapping(cls, fields: Mapping[str, Any]) -> "GRPOConfig":
         """Reads plain fields (`config.grpo.to_dict()`). Raises `DataError` on an unknown, missing or bad one."""
-        unknown = sorted(set(fields) - {field.name for field in dataclasses.fields(cls)})
-        if unknown:
-            raise DataError(f"config.grpo: unknown field `{unknown[0]}`")
-        try:
-            config = msgspec.convert(dict(fields), cls)
-        except msgspec.ValidationError as error:
-            raise DataError(f"config.grpo: {error}") from None
-        at_least_1 = ("steps", "tasks_per_step", "epochs_per_batch", "micro_batch", "slots", "max_tokens")
-        for name in (*at_least_1, "decode_length", "prefill_rows", "prefill_chunk", "logprob_chunk", "floor_steps"):
-            if getattr(config, name) < 1:
-                raise DataError(f"config.grpo.{name} is {getattr(config, name)}, it must be at least 1")
+        config = super().from_mapping(fields)
         if config.group_size < 2:
             raise DataError(
                 f"config.grpo.group_size is {config.group_size}: advantages need at least 2 rollouts of a task"

@@ -16,11 +16,10 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import msgspec
 import optax
 import tqdm
 from flax import nnx
@@ -68,20 +67,10 @@ class SFTConfig(OptimizerConfig):
     log_every: int = 10
     logprob_chunk: int = 512
 
-    @classmethod
-    def from_mapping(cls, fields: Mapping[str, Any]) -> "SFTConfig":
-        """Reads plain fields (`config.sft.to_dict()`). Raises `DataError` on an unknown, missing or bad one."""
-        unknown = sorted(set(fields) - {field.name for field in dataclasses.fields(cls)})
-        if unknown:
-            raise DataError(f"config.sft: unknown field `{unknown[0]}`")
-        try:
-            config = msgspec.convert(dict(fields), cls)
-        except msgspec.ValidationError as error:
-            raise DataError(f"config.sft: {error}") from None
-        for name in ("steps", "batch_size", "seq_len", "micro_batches", "log_every", "logprob_chunk"):
-            if getattr(config, name) < 1:
-                raise DataError(f"config.sft.{name} is {getattr(config, name)}, it must be at least 1")
-        return config
+    SECTION: ClassVar[str] = "config.sft"
+    AT_LEAST_1: ClassVar[tuple[str, ...]] = (
+        "steps", "batch_size", "seq_len", "micro_batches", "log_every", "logprob_chunk",
+    )  # fmt: skip
 
 
 class Batch(NamedTuple):

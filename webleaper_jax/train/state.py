@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Int
@@ -15,6 +16,7 @@ from webleaper_jax.parallel.mesh import state_shardings
 
 # A nested dict of arrays (`nnx.to_pure_dict`); anything of the same structure that describes them.
 Params = Mapping[str, Any]
+_Config = TypeVar("_Config", bound="OptimizerConfig")
 
 
 class TrainState(NamedTuple):
@@ -50,6 +52,24 @@ class OptimizerConfig:
     clip_norm: float = 1.0
     b1: float = 0.9
     b2: float = 0.95
+
+    SECTION: ClassVar[str] = "config"  # what errors call these settings
+    AT_LEAST_1: ClassVar[tuple[str, ...]] = ("steps",)
+
+    @classmethod
+    def from_mapping(cls: type[_Config], fields: Mapping[str, Any]) -> _Config:
+        """Reads plain fields (`config.sft.to_dict()`). Raises `DataError` on an unknown, missing or bad one."""
+        unknown = sorted(set(fields) - {field.name for field in dataclasses.fields(cls)})
+        if unknown:
+            raise DataError(f"{cls.SECTION}: unknown field `{unknown[0]}`")
+        try:
+            config = msgspec.convert(dict(fields), cls)
+        except msgspec.ValidationError as error:
+            raise DataError(f"{cls.SECTION}: {error}") from None
+        for name in cls.AT_LEAST_1:
+            if getattr(config, name) < 1:
+                raise DataError(f"{cls.SECTION}.{name} is {getattr(config, name)}, it must be at least 1")
+        return config
 
 
 def make_schedule(config: OptimizerConfig, peak: float) -> optax.Schedule:
