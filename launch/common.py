@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shlex
+import signal
 import sys
 import time
 import traceback
@@ -34,10 +35,11 @@ def define_config(default: str = "configs/quickstart.py") -> Any:
 
 
 def run(main: Callable[[Sequence[str]], None]) -> NoReturn:
-    """Runs an absl main; a user's mistake is printed as one line and exits with 2, an interrupt with 130."""
+    """Runs an absl main; a user's mistake is printed as one line and exits with 2, an interrupt or SIGTERM with 130."""
 
     def guarded(argv: Sequence[str]) -> None:
         logging.set_verbosity(logging.WARNING)  # Orbax and TFDS narrate every file
+        signal.signal(signal.SIGTERM, _interrupt)  # how a machine that is taken away says so
         if len(argv) > 1:
             _fail(f"unexpected argument {argv[1]!r}: every setting is a flag, --name=value (see --help)")
         try:
@@ -50,6 +52,10 @@ def run(main: Callable[[Sequence[str]], None]) -> NoReturn:
 
     app.run(guarded, flags_parser=_parse_flags)
     raise AssertionError("absl's run does not return")
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def require_file(path: str, flag: str, made_by: str) -> str:

@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from launch.report import pool
+from launch.pool import pool
+from tests.launch.test_interrupt import take_sigint
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(6 * 3600)]
 
@@ -25,8 +26,9 @@ def start(repository: pathlib.Path, workdir: pathlib.Path, preset: str, log: pat
     environment = {**os.environ, "PYTHONPATH": str(repository), "JAX_PLATFORMS": "cpu"}
     with open(log, "ab") as out:
         return subprocess.Popen(
-            command(workdir, preset), cwd=repository, env=environment, stdout=out, stderr=subprocess.STDOUT
-        )
+            command(workdir, preset), cwd=repository, env=environment, stdout=out, stderr=subprocess.STDOUT,
+            preexec_fn=take_sigint,
+        )  # fmt: skip
 
 
 def learned(workdir: pathlib.Path) -> dict:
@@ -46,10 +48,13 @@ def test_a_run_killed_at_random_moments_ends_like_one_left_alone(repository, tmp
         process = start(repository, killed, "smoke", log)
         try:
             # longer as it goes on, so that a stage that takes a minute is passed in the end
-            code = process.wait(timeout=rng.uniform(5, 25 + 5 * kills))
+            code = process.wait(timeout=rng.uniform(8, 25 + 5 * kills))
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+            how = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)[kills % 3]
+            process.send_signal(how)
+            code = process.wait(timeout=120)
+            assert code == (-signal.SIGKILL if how == signal.SIGKILL else 130), log.read_text()[-3000:]
+            assert "Traceback" not in log.read_text()
             kills += 1
             time.sleep(0.2)
             continue
