@@ -64,7 +64,7 @@ def get_config(preset: str = "default") -> ConfigDict:
 
     # Rollouts are sampled as the policy is evaluated: at temperature 1 a small policy's rewards differ by slips of the
     # pen more than by what it does, and nothing that counts is learnt.
-    config.grpo = ConfigDict({"steps": 8, "tasks_per_step": 6, "group_size": 8, "temperature": 0.6})
+    config.grpo = ConfigDict({"steps": 7, "tasks_per_step": 6, "group_size": 8, "temperature": 0.6})
     config.grpo.update({"learning_rate": 1e-4, "warmup_steps": 1, "micro_batch": 4, "slots": 64, "max_tokens": 320})
     config.grpo.update({"optimizer": "adamw", "muon_learning_rate": 5e-4, "schedule": "constant", "final_scale": 0.1})
     config.grpo.update({"seed": config.get_ref("seed"), "checkpoint_every": 4})
@@ -93,7 +93,7 @@ def _smoke(config: ConfigDict) -> None:
 
 
 def _full(config: ConfigDict) -> None:
-    """An hour a seed: what the default does, with six times its GRPO, and two rollouts of more held-out tasks."""
+    """An hour a seed: what the default does, with seven times its GRPO, and two rollouts of more held-out tasks."""
     config.tasks.select.most.heldout = 160
     config.evaluate.batch.rollouts = 2
     config.grpo.update({"steps": 48, "checkpoint_every": 8, "export_steps": (24,)})
@@ -103,9 +103,9 @@ def _full(config: ConfigDict) -> None:
 def _smollm2(config: ConfigDict) -> None:
     """SmolLM2-135M-Instruct, a real language model, on few tasks (some 100 training tokens a second on 2 cores)."""
     config.init = "smollm2"
-    config.tasks.select.most.update({"train": 120, "rl": 24, "validation": 6, "heldout": 24})
-    config.sft.update({"steps": 100, "batch_size": 1, "optimizer": "adamw", "learning_rate": 1e-4})
-    config.sft.update({"eval_every": 50, "export_steps": (50,), "checkpoint_every": 50})
+    config.tasks.select.most.update({"train": 120, "rl": 24, "validation": 6, "heldout": 20})
+    config.sft.update({"steps": 80, "batch_size": 1, "optimizer": "adamw", "learning_rate": 1e-4})
+    config.sft.update({"eval_every": 40, "export_steps": (40,), "checkpoint_every": 20})
     config.sft_more.steps = 30
     config.grpo.update({"steps": 4, "tasks_per_step": 2, "group_size": 4, "learning_rate": 1e-5})
     config.grpo.update({"micro_batch": 1, "slots": 8, "checkpoint_every": 2})

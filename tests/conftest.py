@@ -12,8 +12,11 @@ install_import_hook(
     "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",
 )
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Workers and the commands that tests start compile the same steps: each is compiled once.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(REPOSITORY / ".pytest_cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
 
 @pytest.fixture(scope="session")

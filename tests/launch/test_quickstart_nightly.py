@@ -66,8 +66,10 @@ def test_a_run_killed_at_random_moments_ends_like_one_left_alone(repository, tmp
 
 
 def test_grpo_improves_on_sft_over_three_seeds(repository, tmp_path):
+    """Hours; `WEBLEAPER_FULL_RUNS=DIR` keeps the runs there (DIR/seed0 and so on) and goes on where they were."""
     environment = {**os.environ, "PYTHONPATH": str(repository), "JAX_PLATFORMS": "cpu"}
-    runs = [tmp_path / f"seed{seed}" for seed in range(3)]
+    folder = pathlib.Path(os.environ.get("WEBLEAPER_FULL_RUNS", tmp_path))
+    runs = [folder / f"seed{seed}" for seed in range(3)]
     for seed, run in enumerate(runs):
         subprocess.run(command(run, "full", seed), cwd=repository, env=environment, check=True)
     pooled = pool(runs)

@@ -62,7 +62,7 @@ def trajectory_advantages(
         raise ValueError(f"{len(rewards)} rewards for {len(loss_masks)} rollouts")
     values, zero_variance = normalise_group(rewards)
     tokens = tuple(
-        tuple(value * mask.astype(np.float64) for mask in segments)
+        tuple(np.where(mask == 1, value, 0.0) for mask in segments)
         for value, segments in zip(values, loss_masks, strict=True)
     )
     return GroupAdvantages(values, tokens, zero_variance)

@@ -87,7 +87,7 @@ def build_sequences(groups: Sequence[tuple[Sequence[Trajectory], GroupAdvantages
                         targets=predicted(ids),
                         old=predicted(np.where(kept, np.array(segment.logprobs), 0.0)),
                         advantages=predicted(advantage),
-                        weights=predicted(weight * kept),
+                        weights=predicted(np.where(kept, weight, 0.0)),
                         mask=predicted(kept),
                     )
                 )
