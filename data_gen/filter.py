@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from webleaper_jax.records import Score, Task, Trajectory
+from webleaper_jax.records import AtLeast0, Score, Share, Task, Trajectory
 
 IseReading = Literal["ise", "ise_literal", "ise_visits"]
 CELLS = ("isr pass, ise pass", "isr pass, ise fail", "isr fail, ise pass", "isr fail, ise fail")
@@ -41,9 +41,9 @@ class FilterConfig(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float = 0.3
     beta: float = 0.1
     ise: IseReading = "ise"
-    bite: float = 0.05
-    beta_quantile: float = 0.15
-    best_k: int = 0
+    bite: Share = 0.05
+    beta_quantile: Share = 0.15
+    best_k: AtLeast0 = 0
     need_answer: bool = True
     min_outcome: float = 0.5
 

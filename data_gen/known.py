@@ -7,7 +7,7 @@ told the answer: rows come from `SeenRow`s, that is from observations, and a cel
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from data_gen.expressions import NAME, Expression, Ref, parse, satisfies
+from data_gen.expressions import NAME, EvaluationError, Expression, Ref, parse, satisfies
 from data_gen.reading import SeenRow
 from webleaper_jax.agent.corpus import page_columns, unique_titles
 from webleaper_jax.jsonl import DataError
@@ -71,9 +71,12 @@ class Library:
         """What is known of a task.
 
         Raises:
-          DataError: the task was made from other tables or trees.
+          DataError: the task was made from other tables or trees, or says in no expression what its answer is.
         """
-        expression = parse(task.formalization)
+        try:
+            expression = parse(task.formalization)
+        except EvaluationError as error:
+            raise DataError(f"task {task.id}, field `formalization`: {error}; make the tasks again") from None
         titles = titles_of(expression)
         if len(titles) != len(task.provenance.trees):
             raise DataError(

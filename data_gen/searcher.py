@@ -20,7 +20,7 @@ from data_gen.reading import Hit, PagePart, SeenRow, read_entity_rows, read_hits
 from webleaper_jax.agent.engine import Completion, Request
 from webleaper_jax.agent.protocol import format_answer, format_call
 from webleaper_jax.agent.render import ANSWER, ANSWER_END, THINK, THINK_END, PolicyTokenizer
-from webleaper_jax.records import Answer, Table, Task, Tree
+from webleaper_jax.records import Answer, AtLeast0, Share, Table, Task, Tree
 
 # a script says a turn and is sent the observations of its calls, joined by line breaks
 Script = Generator[str, str, None]
@@ -42,16 +42,16 @@ class SearcherConfig(msgspec.Struct, frozen=True, kw_only=True):
       max_calls: answers when so many calls were made.
     """
 
-    poor_query: float = 0.12
-    repeated_search: float = 0.06
-    useless_visit: float = 0.12
-    skip_page: float = 0.08
-    early_stop: float = 0.2
-    give_up: float = 0.06
-    wander: float = 0.12
-    wander_again: float = 0.8
+    poor_query: Share = 0.12
+    repeated_search: Share = 0.06
+    useless_visit: Share = 0.12
+    skip_page: Share = 0.08
+    early_stop: Share = 0.2
+    give_up: Share = 0.06
+    wander: Share = 0.12
+    wander_again: Share = 0.8
     list_shared: bool = False
-    max_calls: int = 12
+    max_calls: AtLeast0 = 12
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 A split is decided per family, never per task, so that nothing of a held-out table is seen in training. The families of
 the bundled sample are listed in `sample/splits.toml`, to be read and changed by people (`assign_families` wrote it);
-any other family falls by a seeded hash of its name. Near-identical tables in families of different splits are found by
+any other family falls by a hash of its name. Near-identical tables in families of different splits are found by
 `find_twins`; the one that stands nearer to training is left out.
 """
 
@@ -26,12 +26,15 @@ SHARES: dict[Split, float] = {"train": 0.45, "rl": 0.18, "validation": 0.10, "he
 SAMPLE_SPLITS = pathlib.Path(__file__).parent / "sample" / "splits.toml"
 
 
-def split_of_family(family: str, seed: int = 0, listed: Mapping[str, Split] | None = None) -> Split:
-    """Returns the split of a family: as listed (default: the sample's file), else by a seeded hash of its name."""
+def split_of_family(family: str, listed: Mapping[str, Split] | None = None) -> Split:
+    """Returns the split of a family: as listed (default: the sample's file), else by a hash of its name.
+
+    It depends on nothing else: every stage must see the same tables as held out.
+    """
     listed = sample_splits() if listed is None else listed
     if family in listed:
         return listed[family]
-    digest = hashlib.blake2b(f"{seed}:{family}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"0:{family}".encode(), digest_size=8).digest()
     point = int.from_bytes(digest, "big") / 2**64
     for split in SPLITS[:-1]:
         point -= SHARES[split]

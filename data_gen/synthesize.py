@@ -25,7 +25,7 @@ from webleaper_jax.agent.corpus import build_pages, shares, unique_titles
 from webleaper_jax.agent.tools import Tools
 from webleaper_jax.agent.web import OfflineWeb, Web
 from webleaper_jax.jsonl import DataError
-from webleaper_jax.records import Provenance, Split, Table, Task, Tree
+from webleaper_jax.records import AtLeast0, AtLeast1, Provenance, Share, Split, Table, Task, Tree
 
 VARIANTS = ("basic", "union", "reverse_union")
 
@@ -42,20 +42,20 @@ class SynthesisConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     seed: int = 0
-    k_min: int = 2
-    m_min: int = 2
-    per_tree: int = 8
-    per_pair: int = 6
-    per_reverse_pair: int = 6
-    per_families: int = 24
-    min_common: int = 2
-    max_jaccard: float = 0.7
-    max_attributes: int = 8
-    max_pair_attributes: int = 3
-    min_answers: int = 2
+    k_min: AtLeast1 = 2
+    m_min: AtLeast1 = 2
+    per_tree: AtLeast0 = 8
+    per_pair: AtLeast0 = 6
+    per_reverse_pair: AtLeast0 = 6
+    per_families: AtLeast0 = 24
+    min_common: AtLeast1 = 2
+    max_jaccard: Share = 0.7
+    max_attributes: AtLeast1 = 8
+    max_pair_attributes: AtLeast1 = 3
+    min_answers: AtLeast1 = 2
     small: tuple[int, int] = (9, 30)
-    max_share: float = 0.4
-    tries: int = 6
+    max_share: Share = 0.4
+    tries: AtLeast1 = 6
 
 
 class SynthesisReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +125,7 @@ class _Run:
         self.config = config
         self.tools = tools
         self.tables = tables
-        self.split_of = {table.id: split_of_family(family_of(table), config.seed, splits) for table in tables}
+        self.split_of = {table.id: split_of_family(family_of(table), listed=splits) for table in tables}
         self.family = {table.id: family_of(table) for table in tables}
         self.twins: list[Twins] = find_twins(tables, trees, self.split_of)
         out = {twins.dropped for twins in self.twins}

@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-from webleaper_jax.records import Cell, Table
+from webleaper_jax.records import AtLeast0, Cell, Share, Table
 
 Row = tuple[Cell, ...]
 Reason = Literal[
@@ -59,13 +59,13 @@ class Cleaned(msgspec.Struct, frozen=True):
 class TableRules:
     """Limits of A.4 (sizes after cleaning) and what counts as empty, as prose, and as many merged cells."""
 
-    min_rows: int = 10
-    max_rows: int = 200
-    min_columns: int = 3
-    max_columns: int = 20
-    empty_share: float = 0.9  # a column is empty when at least this share of its cells is
-    prose_length: int = 80  # median characters from which a column is prose
-    merged_share: float = 0.3  # share of rows with a run of three equal texts that makes a table garbled
+    min_rows: AtLeast0 = 10
+    max_rows: AtLeast0 = 200
+    min_columns: AtLeast0 = 3
+    max_columns: AtLeast0 = 20
+    empty_share: Share = 0.9  # a column is empty when at least this share of its cells is
+    prose_length: AtLeast0 = 80  # median characters from which a column is prose
+    merged_share: Share = 0.3  # share of rows with a run of three equal texts that makes a table garbled
 
 
 def clean_tables(tables: Iterable[Table], rules: TableRules = TableRules()) -> Cleaned:

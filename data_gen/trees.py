@@ -18,7 +18,7 @@ import msgspec
 from data_gen.entities import EntityIndex, is_vacant, names_of, normalize
 from data_gen.relations import ENTITY_TYPES, Synonyms, column_relations, load_synonyms
 from data_gen.tables import Drop
-from webleaper_jax.records import Member, Relation, Table, Tree, Value
+from webleaper_jax.records import AtLeast0, Member, Relation, Share, Table, Tree, Value
 
 # A league's table speaks of clubs, not of their towns, and a filmography of films, not of their directors.
 _ATTRIBUTES = (
@@ -34,13 +34,13 @@ _NAME_LIKE = re.compile(r"(?=.*[^\W\d_]{3})\D*")  # a word, and no digits
 class TreeRules:
     """How key columns are chosen and how small a tree may be."""
 
-    max_keys: int = 2  # trees a table
-    max_repeats: float = 0.2  # share of an entity column's cells that may repeat an earlier one
-    min_filled: float = 0.9  # share of the key column's cells that name somebody
-    max_name: int = 60  # characters; a twentieth of a key column's names may be longer
-    min_members: int = 8
+    max_keys: AtLeast0 = 2  # trees a table
+    max_repeats: Share = 0.2  # share of an entity column's cells that may repeat an earlier one
+    min_filled: Share = 0.9  # share of the key column's cells that name somebody
+    max_name: AtLeast0 = 60  # characters; a twentieth of a key column's names may be longer
+    min_members: AtLeast0 = 8
     attributes: frozenset[str] = frozenset(_ATTRIBUTES)  # relations that are layer 2 only where no other column fits
-    min_group: int = 1  # tables that must share their headers (A.4 rule 3); the paper's groups are of 2 or more
+    min_group: AtLeast0 = 1  # tables that must share their headers (A.4 rule 3); the paper's groups are of 2 or more
 
 
 def build_trees(

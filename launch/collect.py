@@ -23,8 +23,8 @@ from webleaper_jax.agent.batch import Batch, BatchConfig
 from webleaper_jax.agent.engine import Engine
 from webleaper_jax.agent.loop import LoopConfig
 from webleaper_jax.agent.openai_engine import OpenAIEngine, ServerConfig
-from webleaper_jax.jsonl import DataError, load_records
-from webleaper_jax.records import Sampling, Task
+from webleaper_jax.jsonl import DataError
+from webleaper_jax.records import Sampling, Task, Trajectory
 
 FLAGS = flags.FLAGS
 
@@ -43,8 +43,27 @@ def run(config: ConfigDict, table_folder: pathlib.Path, tasks: list[Task], out: 
     )
     require_scores(collected.batch, out)
     print(collected.report.text())
+    print(describe_observations(tasks, collected.batch.trajectories))
     if collected.batch.failed:
         print(f"{len(collected.batch.failed)} episodes failed for reasons of infrastructure and are left out")
+
+
+def describe_observations(tasks: Sequence[Task], trajectories: Sequence[Trajectory]) -> str:
+    """How long episodes are and how many of a task's targets one observation shows, a line for each variant."""
+    task_of = {task.id: task for task in tasks}
+    lines = []
+    for variant in sorted({task_of[t.task_id].variant for t in trajectories}):
+        own = [t for t in trajectories if task_of[t.task_id].variant == variant]
+        characters = sorted(sum(len(m.content) for m in t.segments[-1].messages) for t in own)
+        steps = [(task_of[t.task_id], step) for t in own for segment in t.segments for step in segment.steps]
+        shown = sorted(len(step.visible) for _, step in steps if step.visible) or [0]
+        most = max((len(step.visible) / len(task.targets) for task, step in steps if task.targets), default=0.0)
+        lines.append(
+            f"{variant}: episodes of {characters[len(characters) // 2]:,} characters (median; the longest "
+            f"{characters[-1]:,}); an observation that shows targets shows {shown[len(shown) // 2]} (median), and "
+            f"never more than {most:.0%} of a task's"
+        )
+    return "\n".join(lines)
 
 
 def require_scores(batch: Batch, out: pathlib.Path) -> None:
@@ -58,29 +77,44 @@ def require_scores(batch: Batch, out: pathlib.Path) -> None:
 
 
 def scripted_searcher(config: ConfigDict, table_folder: pathlib.Path, tasks: Sequence[Task]) -> ScriptedSearcher:
-    """The scripted searcher for these tasks, with the detours of the config."""
+    """The scripted searcher for these tasks, with the detours of the config.
+
+    Raises:
+      DataError: a task that was not made from tables: no script can play it.
+    """
+    for task in tasks:
+        if task.origin != "webleaper":
+            raise DataError(
+                f"task {task.id}, field `origin`: {task.origin}; the scripted searcher plays only tasks made from "
+                "tables; give a server by --engine (launch.collect) or a policy (launch.evaluate)"
+            )
     clean, trees = tables.load(table_folder)
     return ScriptedSearcher(tasks, clean, trees, common.struct(SearcherConfig, config.collect.searcher))
 
 
-def server_engine(url: str, model: str, api_key_env: str) -> OpenAIEngine:
-    """An OpenAI-compatible server. Raises `DataError` when the variable that should hold its key is not set."""
+def server_engine(config: ConfigDict, url: str, model: str, api_key_env: str) -> OpenAIEngine:
+    """An OpenAI-compatible server, spoken to as `config.server` says.
+
+    Raises:
+      DataError: the variable that should hold its key is not set, or a setting is of the wrong kind.
+    """
     if api_key_env and not os.environ.get(api_key_env):
         raise DataError(
             f"--api_key_env={api_key_env}: this environment variable is not set; export the server's key in it"
         )
-    return OpenAIEngine(ServerConfig(url=url, model=model, api_key=os.environ.get(api_key_env, "")))
+    address = {"url": url, "model": model, "api_key": os.environ.get(api_key_env, "")}
+    return OpenAIEngine(common.struct(ServerConfig, ConfigDict(config.server.to_dict() | address), "config.server"))
 
 
 def main(_: Sequence[str]) -> None:
     config = FLAGS.config
-    tasks = load_records(common.require_file(FLAGS.tasks, "tasks", "python -m launch.synthesize"), Task)
+    tasks = tables.training_tasks(common.require_file(FLAGS.tasks, "tasks", "python -m launch.synthesize"))
     folder = pathlib.Path(common.require_file(FLAGS.tables, "tables", "python -m launch.tables"))
     out = common.output_folder(FLAGS.out)
     if FLAGS.engine == "scripted":
         engine: Engine = scripted_searcher(config, folder, tasks)
     else:
-        engine = server_engine(FLAGS.engine, FLAGS.model, FLAGS.api_key_env)
+        engine = server_engine(config, FLAGS.engine, FLAGS.model, FLAGS.api_key_env)
     run(config, folder, tasks, out, engine)
     common.finish(out, "python -m launch.sft", trajectories=out / "kept.jsonl.gz", out=out.parent / "sft")
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shlex
 import signal
 import sys
@@ -31,7 +32,11 @@ def define_config(default: str = "configs/quickstart.py") -> Any:
             "config", default, "Settings: FILE.py or FILE.py:PRESET.", lock_config=True
         )
     except Exception as error:  # a config file is a program: anything can go wrong in it
-        _fail(f"--config: {_one_line(error)}")
+        words = _one_line(error)
+        unknown = re.match(r"'?(\w+)'?(?: Did you|$)", words) if isinstance(error, AttributeError | KeyError) else None
+        given = [word for word in sys.argv if re.match(r"--?config\.", word)]
+        flag = next((word for word in given if unknown and unknown[1] in re.split(r"[.=]", word)), "--config")
+        _fail(f"{flag}: no such setting: {words}" if unknown else f"{flag}: {words}")
 
 
 def run(main: Callable[[Sequence[str]], None]) -> NoReturn:
@@ -102,12 +107,12 @@ def _settings_given(argv: Sequence[str]) -> list[str]:
     return given
 
 
-def struct(kind: type[T], section: ml_collections.ConfigDict) -> T:
+def struct(kind: type[T], section: ml_collections.ConfigDict, name: str = "config") -> T:
     """Returns a section of the config as a typed struct. Raises `DataError` that names a field of the wrong kind."""
     try:
         return msgspec.convert(section.to_dict(), kind, strict=False)
     except msgspec.ValidationError as error:
-        raise DataError(f"config, for {kind.__name__}: {error}") from None
+        raise DataError(f"{name}, for {kind.__name__}: {error}") from None
 
 
 class Workdir:
@@ -141,7 +146,7 @@ class Workdir:
         self._partial = self.path / "seconds_partial.json"
 
     def stage(self, name: str, function: Callable[[], None]) -> None:
-        """Runs a stage unless it is done; its wall time is kept over interruptions."""
+        """Runs a stage unless it is done; its wall time is kept over interruptions (but not that of a kill -9)."""
         if name in self.seconds:
             print(f"[{name}] done before ({self.seconds[name]:.0f} s), skipped", flush=True)
             return
@@ -171,7 +176,7 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Writes JSON through a temporary name, so that it is whole or absent."""
     path = pathlib.Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
+    temporary.write_text(json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n")
     os.replace(temporary, path)
 
 

@@ -23,6 +23,7 @@ from webleaper_jax.agent.loop import LoopConfig
 from webleaper_jax.agent.tools import Tools
 from webleaper_jax.eval.aggregate import BootstrapConfig, summarise
 from webleaper_jax.eval.controls import no_tools, other_observations, visit_once
+from webleaper_jax.eval.metrics import plain
 from webleaper_jax.eval.run import evaluate
 from webleaper_jax.jsonl import DataError, load_records
 from webleaper_jax.records import Sampling, Task, Trajectory
@@ -92,7 +93,7 @@ def main(_: Sequence[str]) -> None:
     if FLAGS.policy == "scripted":
         engine: Engine = collect.scripted_searcher(config, folder, tasks)
     elif FLAGS.policy.startswith(("http://", "https://")):
-        engine = collect.server_engine(FLAGS.policy, FLAGS.model, FLAGS.api_key_env)
+        engine = collect.server_engine(config, FLAGS.policy, FLAGS.model, FLAGS.api_key_env)
     else:
         engine = embedded_engine(config, pathlib.Path(FLAGS.policy), pathlib.Path(FLAGS.policy).name)
     recorded: list[Trajectory] = []
@@ -102,9 +103,7 @@ def main(_: Sequence[str]) -> None:
     tools = controlled(FLAGS.control, tables.load_tools(config, folder), tasks, recorded)
     batch = run(config, tools, tasks, engine, out)
     summary = summarise(tasks, batch.scores, BootstrapConfig(seed=config.seed))
-    common.write_json(
-        out / "summary.json", {name: {"mean": i.mean, "low": i.low, "high": i.high} for name, i in summary.items()}
-    )
+    common.write_json(out / "summary.json", {name: plain(interval) for name, interval in summary.items()})
     for name, interval in summary.items():
         print(f"{name:18} {interval.mean:8.4f}  [{interval.low:.4f}, {interval.high:.4f}]")
     print(f"{len(batch.scores)} episodes scored, {len(batch.failed)} infrastructure errors left out")

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from launch import common, tables
 from webleaper_jax.agent.loop import LoopConfig
 from webleaper_jax.agent.tools import Tools
-from webleaper_jax.jsonl import DataError, load_records
+from webleaper_jax.jsonl import DataError
 from webleaper_jax.parallel.host import keep_freed_memory
 from webleaper_jax.records import Task
 from webleaper_jax.rl.checks import CheckFailed
@@ -41,7 +41,7 @@ def run(config: ConfigDict, tools: Tools, tasks: Sequence[Task], init: pathlib.P
 
 def main(_: Sequence[str]) -> None:
     keep_freed_memory()
-    tasks = load_records(common.require_file(FLAGS.tasks, "tasks", "python -m launch.synthesize"), Task)
+    tasks = tables.training_tasks(common.require_file(FLAGS.tasks, "tasks", "python -m launch.synthesize"))
     folder = pathlib.Path(common.require_file(FLAGS.tables, "tables", "python -m launch.tables"))
     init = pathlib.Path(common.require_file(FLAGS.policy, "policy", "python -m launch.sft"))
     out = common.output_folder(FLAGS.out)

@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 from launch import collect, common, evaluate, report, synthesize, tables
 from launch.check import check_settings
 from webleaper_jax.agent.engine import Engine
-from webleaper_jax.jsonl import load_records
+from webleaper_jax.jsonl import load_records, read_records
 from webleaper_jax.parallel.host import keep_freed_memory
 from webleaper_jax.records import Task, Trajectory
 
@@ -81,9 +81,9 @@ class Quickstart:
     def sft(self) -> None:
         from launch import sft
 
-        kept = {
-            s: load_records(self.path / "collect" / s / "kept.jsonl.gz", Trajectory) for s in ("train", "validation")
-        }
+        # of few validation trajectories the filter may keep none
+        files = {split: self.path / "collect" / split / "kept.jsonl.gz" for split in ("train", "validation")}
+        kept = {split: list(read_records(file, Trajectory)) for split, file in files.items()}
         sft.run(self.config, kept["train"], kept["validation"], self.init(), self.path / "sft")
 
     def choose(self) -> None:
@@ -163,8 +163,8 @@ def peak_rss_gb(path: pathlib.Path) -> float:
     """The most memory that this run held, over all its processes so far, in GB."""
     file = path / "peak_rss_gb.json"
     before = json.loads(file.read_text()) if file.exists() else 0.0
-    unit = 1e9 if sys.platform == "darwin" else 1e6  # bytes there, kilobytes elsewhere
-    peak = max(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit)
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
+    peak = max(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9)
     common.write_json(file, peak)
     return peak
 

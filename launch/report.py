@@ -34,11 +34,17 @@ def write(config: ConfigDict, path: pathlib.Path, seconds: Mapping[str, float], 
     tasks = load_records(path / "tasks" / "tasks.jsonl.gz", Task)
     scores = {p: load_records(scores_file(path, p), Score) for p in POLICIES if scores_file(path, p).exists()}
     collected = load_records(path / "collect" / "train" / "trajectories.scores.jsonl", Score)
-    filtered = msgspec.json.decode((path / "collect" / "train" / "filter.json").read_bytes(), type=FilterReport)
+    filter_file = path / "collect" / "train" / "filter.json"
     bootstrap = BootstrapConfig(seed=config.seed)
-    metrics = collect_metrics(
-        tasks, scores, wall_seconds=seconds, peak_rss_gb=peak_rss_gb, seed=config.seed, bootstrap=bootstrap
-    )
+    try:
+        filtered = msgspec.json.decode(filter_file.read_bytes(), type=FilterReport)
+        metrics = collect_metrics(
+            tasks, scores, wall_seconds=seconds, peak_rss_gb=peak_rss_gb, seed=config.seed, bootstrap=bootstrap
+        )
+    except (OSError, msgspec.MsgspecError) as error:
+        raise DataError(f"{filter_file}: cannot be read ({error}); `python -m launch.collect` writes it") from None
+    except ValueError as error:
+        raise DataError(f"{path}: {error}; evaluate all policies on the same tasks") from None
     write_metrics(path / "metrics.json", metrics)
     summary = summary_table(metrics)
     (path / "summary.txt").write_text(summary + "\n")

@@ -6,7 +6,7 @@ Packs the trajectories once (OUT/dataset), trains, and writes Hugging Face folde
 same command goes on from the last checkpoint.
 """
 
-import json
+import importlib.util
 import pathlib
 from collections.abc import Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from launch import common
 from webleaper_jax.agent.render import PolicyTokenizer, render_messages
 from webleaper_jax.data.dataset import SetInfo, make_set
 from webleaper_jax.jsonl import DataError, load_records
-from webleaper_jax.model.config import ModelConfig
+from webleaper_jax.model.hf import read_config
 from webleaper_jax.parallel.host import keep_freed_memory
 from webleaper_jax.records import Trajectory
 from webleaper_jax.train.sft import Evaluate, SFTConfig, SFTResult, train_sft
@@ -51,9 +51,10 @@ def run(
         tokenizer=tokenizer.fingerprint,
         pad_id=tokenizer.pad_id,
         row_length=settings.seq_len,
-        vocab_size=_vocab_size(init),
+        vocab_size=read_config(init).vocab_size,
+        replace=not any(out.glob("checkpoints/[0-9]*")),
     )
-    print(describe(info))
+    print(f"context: {settings.seq_len:,} tokens\n{describe(info)}")
     return train_sft(settings, out / "dataset", init, out, tokenizer=tokenizer.fingerprint, evaluate=evaluate)
 
 
@@ -84,28 +85,40 @@ def initial_policy(config: ConfigDict, folder: pathlib.Path) -> pathlib.Path:
         return bundled_base()
     if config.init != "smollm2":
         return pathlib.Path(config.init)
-    from webleaper_jax.model.gguf import convert_gguf, smollm2_file
+    from webleaper_jax.model.gguf import convert_gguf
 
     out = folder / "smollm2"
     if not (out / "tokenizer.json").exists():
         try:
-            convert_gguf(smollm2_file(), out)
+            convert_gguf(_find_smollm2(), out)
         except (OSError, ImportError, ValueError) as error:
             raise DataError(f"config.init=smollm2: {error}") from None
     return out
 
 
 def check_init(config: ConfigDict) -> None:
-    """Raises `DataError` where `config.init` names neither a policy that is shipped nor a Hugging Face folder."""
-    if config.init not in ("tiny_base", "smollm2"):
-        _vocab_size(pathlib.Path(config.init))
+    """Raises `DataError` where `config.init` names no policy: one that is shipped, an installed SmolLM2, a folder.
+
+    Also where the policy takes fewer tokens than an episode may have.
+    """
+    if config.init == "smollm2":
+        _find_smollm2()
+        return
+    folder = bundled_base() if config.init == "tiny_base" else pathlib.Path(config.init)
+    longest = read_config(folder).max_positions
+    if config.loop.max_context > longest:
+        raise DataError(f"config.loop.max_context is {config.loop.max_context}, but {folder} takes {longest} tokens")
 
 
-def _vocab_size(init: pathlib.Path) -> int:
+def _find_smollm2() -> pathlib.Path:
+    from webleaper_jax.model.gguf import smollm2_file
+
+    if not importlib.util.find_spec("gguf"):
+        raise DataError("config.init=smollm2 needs the package that reads its file: pip install gguf")
     try:
-        return ModelConfig.from_hf(json.loads((init / "config.json").read_text())).vocab_size
-    except (OSError, json.JSONDecodeError) as error:
-        raise DataError(f"{init}: holds no readable config.json ({error}); a policy is a Hugging Face folder") from None
+        return smollm2_file()
+    except OSError as error:
+        raise DataError(f"config.init=smollm2: {error}") from None
 
 
 def _or(path: pathlib.Path, placeholder: str) -> str:

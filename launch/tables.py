@@ -16,7 +16,7 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from data_gen.sample import sample_tables
-from data_gen.splits import family_of, split_of_family
+from data_gen.splits import family_of, find_twins, split_of_family
 from data_gen.tables import TableRules, clean_tables
 from data_gen.trees import TreeRules, build_trees
 from launch import common
@@ -33,16 +33,15 @@ FLAGS = flags.FLAGS
 def run(config: ConfigDict, out: pathlib.Path, source: str = "") -> None:
     """Cleans the tables of `source` (default: the bundled sample), builds trees and the offline web."""
     raw = load_records(source or sample_tables(), Table)
-    cleaned = clean_tables(raw, TableRules(**config.tables.rules))
-    trees, tree_drops = build_trees(cleaned.tables, TreeRules(**config.tables.trees))
+    cleaned = clean_tables(raw, common.struct(TableRules, config.tables.rules))
+    trees, tree_drops = build_trees(cleaned.tables, common.struct(TreeRules, config.tables.trees))
     if not trees:
         raise DataError(f"{source}: no table is left with a key column; reasons: {cleaned.counts()}")
     write_records(out / "tables.jsonl.gz", cleaned.tables)
     write_records(out / "trees.jsonl.gz", trees)
     corpus = common.struct(CorpusConfig, config.web.corpus)
     OfflineWeb.build(build_pages(cleaned.tables, corpus), out / "web")
-    known = [table for table in cleaned.tables if split_of_family(family_of(table)) != "heldout"]
-    OfflineWeb.build(build_pages(known, corpus), out / "web_without_heldout")
+    OfflineWeb.build(build_pages(_without_heldout(cleaned.tables, trees), corpus), out / "web_without_heldout")
     drops = [*cleaned.drops, *tree_drops]
     counts = Counter(f"{drop.what.split(' ', 1)[0]}: {drop.reason}" for drop in drops)
     common.write_json(
@@ -51,6 +50,13 @@ def run(config: ConfigDict, out: pathlib.Path, source: str = "") -> None:
     families = len({table.family or table.page_title for table in cleaned.tables})
     print(f"{len(raw)} tables in, {len(cleaned.tables)} clean, {len(trees)} trees, {families} families")
     print("dropped: " + ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())))
+
+
+def _without_heldout(clean: Sequence[Table], trees: Sequence[Tree]) -> list[Table]:
+    """The tables that training may see: neither those of held-out families nor twins of theirs in other families."""
+    split_of = {table.id: split_of_family(family_of(table)) for table in clean}
+    twins = {pair.dropped for pair in find_twins(clean, trees, split_of) if split_of[pair.kept] == "heldout"}
+    return [table for table in clean if split_of[table.id] != "heldout" and table.id not in twins]
 
 
 def load(folder: pathlib.Path) -> tuple[list[Table], list[Tree]]:
@@ -69,6 +75,18 @@ def load_tools(config: ConfigDict, folder: pathlib.Path, tasks: Sequence[Task] =
     without = bool(tasks) and all(task.split not in ("heldout", "") for task in tasks)
     web = OfflineWeb.open(folder / ("web_without_heldout" if without else "web"))
     return Tools(web, common.struct(ToolLimits, config.web.limits), reader)
+
+
+def training_tasks(path: str) -> list[Task]:
+    """Reads tasks to learn from. Raises `DataError` where one of them is held out."""
+    tasks = load_records(path, Task)
+    for task in tasks:
+        if task.split == "heldout":
+            raise DataError(
+                f"{path}: record {task.id}, field `split`: heldout; nothing may learn from it: give the file of "
+                "another split, or run `python -m launch.evaluate`"
+            )
+    return tasks
 
 
 def main(_: Sequence[str]) -> None:

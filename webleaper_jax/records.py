@@ -6,7 +6,7 @@ schema version, written into each line; reading and writing is in `webleaper_jax
 """
 
 import hashlib
-from typing import Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -14,6 +14,11 @@ SCHEMA_VERSION = 1
 
 Variant = Literal["basic", "union", "reverse_union", "legacy"]
 Split = Literal["", "train", "rl", "validation", "heldout"]
+# Ranges, checked where settings or records are read.
+AtLeast0 = Annotated[int, msgspec.Meta(ge=0)]
+AtLeast1 = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag=str.lower):
@@ -211,10 +216,14 @@ class Task(Record, frozen=True, kw_only=True):
 
 
 class Message(Part, frozen=True, kw_only=True):
-    """A turn as text, for people. The text of `tool` turns is what was appended to the policy's context."""
+    """A turn as text, for people. The text of `tool` turns is what was appended to the policy's context.
+
+    `cut`: the turn was ended by a limit on tokens and not by the policy.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
+    cut: bool = False
 
 
 class Step(Part, frozen=True, kw_only=True):
@@ -255,9 +264,9 @@ class Segment(Part, frozen=True, kw_only=True):
 class Sampling(Part, frozen=True, kw_only=True):
     """Sampling parameters; `seed` and the rollout index make a rollout repeatable."""
 
-    temperature: float = 0.6
-    top_p: float = 0.95
-    max_tokens: int = 1024
+    temperature: Annotated[float, msgspec.Meta(ge=0.0)] = 0.6
+    top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.95
+    max_tokens: AtLeast1 = 1024
     seed: int = 0
 
 
@@ -346,8 +355,3 @@ class Score(Record, frozen=True, kw_only=True):
     matches: tuple[Match, ...] = ()
     scored: bool = True
     judge_version: str = "rules"
-
-
-def records_by_id(records: list[Any]) -> dict[str, Any]:
-    """Returns the records keyed by id."""
-    return {record.id: record for record in records}

@@ -157,6 +157,9 @@ def test_a_text_turn_cut_by_length_has_a_forced_end_and_a_finished_one_its_own(t
         stream.add_policy(Completion(text="dams", finish=finish))
         masks.append(stream.mask[-1])
         assert stream.ids[-1] == tokenizer.stop_ids[0]
+        kept = [Message(role="system", content="s"), Message(role="user", content="q")]
+        kept.append(Message(role="assistant", content="dams", cut=finish == "length"))
+        assert render_messages(tokenizer, kept) == (stream.ids, stream.mask)
     assert masks == [1, 0]
 
 

@@ -94,6 +94,17 @@ def test_deep_nesting_and_huge_numbers_are_refused_not_crashed_on():
     assert load("9" * 5000) is None
 
 
+@pytest.mark.parametrize("text", ['{{"a": 1}}', "{[1]: 2}", "{{}: 1}", "{1: {[]: 2}}", "{{1}}", "{...: 1}"])
+def test_python_that_cannot_be_evaluated_is_refused_not_crashed_on(text):
+    read_objects(text, repair=True)
+    assert read_objects(text, repair=False) is None
+
+
+@given(st.text(st.sampled_from("{}[]():,'\"\\a1. -+*\n"), max_size=12))
+def test_any_brackets_are_read_or_refused(text):
+    read_objects("{" + text, repair=True)
+
+
 @given(st.text())
 def test_any_text_is_read_or_refused(text):
     for given_text in (text, "{" + text):

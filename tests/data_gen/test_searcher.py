@@ -304,6 +304,9 @@ def test_columns_are_known_as_pages_write_them(tmp_path, make_prizes, author):
 def test_tasks_of_other_tables_are_refused(world):
     with pytest.raises(DataError, match=r"field `provenance.trees`"):
         ScriptedSearcher(world.tasks, world.tables, world.trees[1:])
+    silent = msgspec.structs.replace(world.tasks[0], id="", formalization="")
+    with pytest.raises(DataError, match=r"field `formalization`"):
+        ScriptedSearcher([silent], world.tables, world.trees)
     legacy = Task(question="q", variant="legacy", origin="legacy", gold="a", reward="exact")
     ScriptedSearcher([legacy], world.tables, world.trees)
 

@@ -40,7 +40,6 @@ def test_unknown_families_fall_by_hash_near_the_shares():
     counts = Counter(split_of_family(f"family {i}", listed={}) for i in range(4000))
     for split, share in SHARES.items():
         assert abs(counts[split] / 4000 - share) < 0.03
-    assert counts != Counter(split_of_family(f"family {i}", seed=1, listed={}) for i in range(4000))
 
 
 @given(st.dictionaries(st.text(min_size=1).filter(str.isprintable), st.sampled_from(SPLITS), max_size=12))

@@ -273,6 +273,14 @@ def test_figures_are_png_files_and_the_same_bytes_every_time(tmp_path):
         assert path.read_bytes() == plots.png_bytes(again[path.stem])
 
 
+@pytest.mark.parametrize("most", [0, 1, 24, 25, 50, 99, 100])
+def test_every_trajectory_is_in_the_histogram_of_calls(most):
+    task = make_task()
+    score = msgspec.structs.replace(make_score(task, make_run(task)), id="", searches=0, visits=most)
+    for axes in plots.tool_calls({"sft": [score]}).axes:
+        assert sum(patch.get_xy()[:, 1].max() for patch in axes.patches) == pytest.approx(1.0)
+
+
 def test_figures_of_nothing_can_be_drawn():
     empty = [
         plots.entities_per_task([]),

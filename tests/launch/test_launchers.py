@@ -6,12 +6,15 @@ import pathlib
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from configs.quickstart import get_config
-from launch import common
+from data_gen.splits import split_of_family
+from data_gen.trees import build_trees
+from launch import common, tables
 from webleaper_jax.jsonl import DataError, write_records
-from webleaper_jax.records import Cell, Table
+from webleaper_jax.records import Cell, Split, Table, Task
 
 LAUNCHERS = (
     "tables",
@@ -86,9 +89,38 @@ def test_mistakes_with_files(repository, tmp_path):
     assert_one_clear_line(no_tasks, "nowhere.gz", "launch.synthesize")
 
 
+@pytest.mark.parametrize("name", ["collect", "grpo"])
+def test_nothing_learns_from_held_out_tasks(name, repository, tmp_path):
+    split: Split
+    tasks = []
+    for number, split in enumerate(("train", "heldout")):
+        tasks.append(Task(question=f"q{number}", variant="legacy", origin="legacy", gold="a", split=split))
+    write_records(tmp_path / "tasks.jsonl", tasks)
+    flags = [f"--{flag}={tmp_path / 'x'}" for flag in ("tables", "out", *(["policy"] if name == "grpo" else []))]
+    (tmp_path / "x").mkdir()
+    done = run(repository, f"launch.{name}", f"--tasks={tmp_path / 'tasks.jsonl'}", *flags)
+    assert_one_clear_line(done, "tasks.jsonl", tasks[1].id, "`split`", "launch.evaluate")
+
+
+def test_the_web_of_training_holds_no_heldout_table_and_no_twin_of_one():
+    # families "A" ... fall by their hash; the twin of a held-out table is another family's
+    held = next(name for name in map(str, range(99)) if split_of_family(name) == "heldout")
+    free = [name for name in map(str, range(99)) if split_of_family(name) == "train"][:2]
+    clean = [table("Alphas", 12), table("Alphas", 12), table("Betas", 12)]
+    clean = [
+        msgspec.structs.replace(t, id="", family=family, page_title=f"{t.page_title} {family}")
+        for t, family in zip(clean, [held, *free], strict=True)
+    ]
+    trees, _ = build_trees(clean)
+    assert len({tree.table_id for tree in trees}) == 3
+    assert [t.family for t in tables._without_heldout(clean, trees)] == [free[1]]
+
+
 def test_mistakes_with_settings(repository, tmp_path):
     typo = run(repository, "launch.tables", f"--out={tmp_path / 'a'}", "--config.tables.rules.min_row=3")
     assert_one_clear_line(typo, "min_row")
+    unknown = run(repository, "launch.tables", f"--out={tmp_path / 'a'}", "--config.grpo.zeal=0.1")
+    assert_one_clear_line(unknown, "--config.grpo.zeal=0.1", "no such setting")
     kind = run(repository, "launch.tables", f"--out={tmp_path / 'a'}", "--config.tables.rules.min_rows=many")
     assert_one_clear_line(kind, "min_rows")
     preset = run(repository, "launch.quickstart", f"--workdir={tmp_path / 'w'}", "--config=configs/quickstart.py:tiny")

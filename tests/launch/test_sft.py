@@ -36,6 +36,9 @@ def trajectory(number: int, messages: tuple[Message, ...] = TURNS) -> Trajectory
     )
 
 
+LIMITS = {"max_context": 64}
+
+
 def config(**changes: object) -> ConfigDict:
     fields = {"steps": 2, "batch_size": 2, "seq_len": 96, "learning_rate": 1e-3, "export_steps": (1,)}
     return ConfigDict({"sft": fields | changes})
@@ -82,6 +85,21 @@ def test_trajectories_and_policies_that_cannot_be_used_are_one_clear_line(policy
         sft.run(config(), [trajectory(0)], [], policy, tmp_path / "out")
 
 
+def test_a_validation_set_of_which_nothing_is_left_is_done_without(policy, tmp_path):
+    too_long = trajectory(9, (*TURNS[:2], Message(role="assistant", content="<answer>\nA\n</answer>" * 99)))
+    result = sft.run(config(), [trajectory(0)], [too_long], policy, tmp_path / "out")
+    assert result.evaluations == {}
+    assert result.final.exists()
+
+
+def test_a_run_of_other_trajectories_is_refused_and_its_set_left_alone(policy, tmp_path):
+    sft.run(config(), [trajectory(0)], [], policy, tmp_path / "out")
+    before = {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()}
+    with pytest.raises(DataError, match="dataset: was made from other trajectories or settings"):
+        sft.run(config(), [trajectory(1)], [], policy, tmp_path / "out")
+    assert {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()} == before
+
+
 def test_the_command_refuses_an_empty_file_with_one_line(repository, tmp_path):
     write_records(tmp_path / "empty.jsonl", [])
     command = [sys.executable, "-m", "launch.sft"]
@@ -98,10 +116,10 @@ def test_the_first_policy_is_the_one_that_the_config_names(policy, tmp_path, mon
     """In `launch.sft` as in the quickstart; a conversion that fails leaves nothing that passes for one."""
     from webleaper_jax.model import gguf
 
-    assert sft.initial_policy(ConfigDict({"init": "tiny_base"}), tmp_path) == sft.bundled_base()
-    assert sft.initial_policy(ConfigDict({"init": str(policy)}), tmp_path) == policy
-    with pytest.raises(DataError, match=r"nowhere: holds no readable config\.json"):
-        sft.initial_policy(ConfigDict({"init": "nowhere"}), tmp_path)
+    assert sft.initial_policy(ConfigDict({"init": "tiny_base", "loop": LIMITS}), tmp_path) == sft.bundled_base()
+    assert sft.initial_policy(ConfigDict({"init": str(policy), "loop": LIMITS}), tmp_path) == policy
+    with pytest.raises(DataError, match=r"nowhere/config\.json: no such file"):
+        sft.initial_policy(ConfigDict({"init": "nowhere", "loop": LIMITS}), tmp_path)
 
     smollm2 = ConfigDict({"init": "smollm2"})
     converted = []
@@ -131,7 +149,7 @@ def test_the_command_starts_from_the_policy_of_the_config(repository, tmp_path):
     command += [f"--out={tmp_path / 'out'}", f"--config.init={tmp_path / 'nowhere'}"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=repository)
     assert done.returncode == 2
-    assert f"error: {tmp_path / 'nowhere'}: holds no readable config.json" in done.stderr
+    assert f"error: {tmp_path / 'nowhere' / 'config.json'}: no such file" in done.stderr
 
 
 def test_the_bundled_base_is_a_policy():

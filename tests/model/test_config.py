@@ -53,6 +53,15 @@ def test_defaults_follow_the_heads():
         ("layer_types", ["full_attention", "sliding_attention"]),
         ("quantization_config", {"bits": 4}),
         ("model_type", "gemma3"),
+        ("vocab_size", "many"),
+        ("num_attention_heads", 0),
+        ("hidden_size", 48.5),
+        ("head_dim", [16]),
+        ("num_key_value_heads", -2),
+        ("rope_theta", "big"),
+        ("rope_parameters", 3),
+        ("rms_norm_eps", 0),
+        ("layer_types", "full_attention"),
     ],
 )
 def test_what_is_not_computed_is_refused_by_name(field, value):

@@ -1,4 +1,4 @@
-"""The decoder against Hugging Face's, and its forms against one another: cached, packed, blockwise, scanned."""
+"""The decoder against Hugging Face's, and its forms against one another: packed, blockwise, scanned."""
 
 import jax
 import jax.numpy as jnp
@@ -28,41 +28,6 @@ def test_logits_equal_hugging_face(architecture, tied, small_decoder, rows, tmp_
         expected = theirs(torch.tensor(np.asarray(tokens))).logits.numpy()
     assert np.abs(expected).max() > 1
     np.testing.assert_allclose(ours, expected, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("unrolled", [True, False])
-def test_cached_decoding_equals_the_full_forward_pass(unrolled, small_decoder, rows):
-    # Rows of different lengths: prefilled in chunks whose tails are not valid, then token by token.
-    decoder = small_decoder(unroll_layers=unrolled)
-    tokens, positions, segments = rows(70, batch=3)
-    expected = forward(decoder, tokens, positions, segments)
-    lengths = np.array([50, 37, 20])
-    step = jax.jit(nnx.merge(*nnx.split(decoder)).decode, static_argnames="span")
-    cache, found = decoder.init_cache(3, 80), np.zeros(expected.shape)
-    for start in range(0, 50, 25):
-        chunk = np.broadcast_to(np.arange(start, start + 25), (3, 25))
-        valid = chunk < lengths[:, None]
-        hidden, cache = step(tokens[:, start : start + 25], jnp.asarray(chunk), cache, jnp.asarray(valid), span=64)
-        found[:, start : start + 25] = np.where(valid[..., None], hidden, found[:, start : start + 25])
-    for extra in range(20):
-        at = lengths + extra
-        hidden, cache = step(tokens[np.arange(3), at][:, None], jnp.asarray(at)[:, None], cache, jnp.ones((3, 1), bool))
-        found[np.arange(3), at] = hidden[:, 0]
-    for row, length in enumerate(lengths + 20):
-        np.testing.assert_allclose(found[row, :length], expected[row, :length], atol=1e-5, rtol=1e-5)
-
-
-def test_a_token_that_is_not_valid_leaves_the_cache_alone(small_decoder, rows):
-    decoder = small_decoder()
-    tokens, positions, _ = rows(5)
-    cache = decoder.init_cache(2, 8)
-    decode = nnx.jit(lambda decoder, *args: decoder.decode(*args))
-    _, filled = decode(decoder, tokens, positions, cache, jnp.ones((2, 5), bool))
-    one = jnp.asarray([[3], [3]])
-    _, after = decode(decoder, tokens[:, :1], one, filled, jnp.asarray([[True], [False]]))
-    for old, new in zip(filled, after, strict=True):
-        np.testing.assert_array_equal(old[:, 1], new[:, 1])
-        assert not np.array_equal(old[:, 0, 3], new[:, 0, 3])
 
 
 def test_packed_rows_equal_separate_rows(small_decoder, rows):

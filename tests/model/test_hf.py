@@ -91,6 +91,38 @@ def test_missing_and_broken_files(small_decoder, tmp_path):
         load_checkpoint(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[1]", "is no JSON object"),
+        (b"\xff\xfe", "no valid JSON"),
+        (b'{"model_type": "qwen3", "vocab_size": "x"}', "`vocab_size` = 'x' is no whole number"),
+    ],
+)
+def test_a_damaged_config_is_one_clear_line(content, message, tmp_path):
+    (tmp_path / "config.json").write_bytes(content)
+    for read in (load_checkpoint, fingerprint):
+        with pytest.raises(DataError, match=message) as error:
+            read(tmp_path)
+        assert str(tmp_path) in str(error.value)
+
+
+def test_an_index_without_its_list_is_named(small_decoder, tmp_path):
+    save_checkpoint(small_decoder(), tmp_path)
+    for content in ("{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}'):
+        (tmp_path / "model.safetensors.index.json").write_text(content)
+        with pytest.raises(DataError, match="weight_map"):
+            load_checkpoint(tmp_path)
+
+
+def test_another_architecture_has_another_fingerprint(small_decoder, tmp_path):
+    for name, theta in (("a", 1e6), ("b", 5e5)):
+        save_checkpoint(small_decoder(rope_theta=theta), tmp_path / name)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in "ab"]
+    assert weights[0] == weights[1]
+    assert fingerprint(tmp_path / "a") != fingerprint(tmp_path / "b")
+
+
 @pytest.mark.parametrize("place", [0.0, 0.37, 0.5, 1.0])
 def test_any_byte_of_the_weights_changes_the_fingerprint(place, small_decoder, tmp_path):
     save_checkpoint(small_decoder(), tmp_path)

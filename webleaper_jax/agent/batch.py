@@ -21,7 +21,7 @@ from webleaper_jax.agent.engine import Engine
 from webleaper_jax.agent.loop import LoopConfig, fingerprints, run_episode
 from webleaper_jax.agent.tools import Tools
 from webleaper_jax.jsonl import DataError, RecordLog, write_records
-from webleaper_jax.records import Sampling, Score, Task, Trajectory
+from webleaper_jax.records import AtLeast0, AtLeast1, Sampling, Score, Seconds, Task, Trajectory
 from webleaper_jax.scoring.score import score_trajectory
 
 ToolsFor = Callable[[Task, int], Tools]
@@ -34,11 +34,11 @@ class BatchConfig(msgspec.Struct, frozen=True, kw_only=True):
     that, and so on. After `give_up_after` failed episodes in a row the run stops: the server is down, not unlucky.
     """
 
-    rollouts: int = 1
-    concurrency: int = 8
-    retries: int = 2
-    retry_seconds: float = 1.0
-    give_up_after: int = 20
+    rollouts: AtLeast1 = 1
+    concurrency: AtLeast1 = 8
+    retries: AtLeast0 = 2
+    retry_seconds: Seconds = 1.0
+    give_up_after: AtLeast1 = 20
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):

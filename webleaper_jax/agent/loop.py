@@ -22,10 +22,13 @@ from webleaper_jax.agent.render import RENDER_VERSION, Stream
 from webleaper_jax.agent.tools import Observation, Tools
 from webleaper_jax.records import (
     Answer,
+    AtLeast0,
+    AtLeast1,
     Fingerprints,
     Ledger,
     Message,
     Sampling,
+    Seconds,
     Segment,
     Step,
     Task,
@@ -45,7 +48,8 @@ class LoopConfig(msgspec.Struct, frozen=True, kw_only=True):
       max_steps: tool calls attempted; 0 lets the policy answer only.
       max_turns: turns of the policy, the answer turn included.
       max_context: tokens of the whole segment, never exceeded (for engines without a tokenizer: a quarter of the
-        characters, which is about what tokens are). Results that no longer fit are not shown.
+        characters, about what tokens of a large vocabulary are; a small one needs twice as many). Results that no
+        longer fit are not shown.
       max_format_errors: turns in a row without a runnable call or an answer that end the episode.
       notice_at: from this many remaining steps on, a line that says how many remain is appended; 0 for none.
       prompt: style of the system prompt.
@@ -53,13 +57,13 @@ class LoopConfig(msgspec.Struct, frozen=True, kw_only=True):
         results depend on the clock.
     """
 
-    max_steps: int = 12
-    max_turns: int = 16
-    max_context: int = 2048
-    max_format_errors: int = 3
-    notice_at: int = 0
+    max_steps: AtLeast0 = 12
+    max_turns: AtLeast1 = 16
+    max_context: AtLeast1 = 2048
+    max_format_errors: AtLeast1 = 3
+    notice_at: AtLeast0 = 0
     prompt: Literal["full", "short"] = "full"
-    max_seconds: float = 0.0
+    max_seconds: Seconds = 0.0
 
     @property
     def system(self) -> str:
@@ -70,7 +74,7 @@ class LoopConfig(msgspec.Struct, frozen=True, kw_only=True):
     def fingerprint(self) -> str:
         """Hash of these limits and of everything that the loop itself writes into the context."""
         limits = msgspec.structs.asdict(self)
-        parts = [limits, self.system, RENDER_VERSION, protocol.NO_ACTION, protocol.UNCLOSED_THOUGHT]
+        parts = [limits, self.system, RENDER_VERSION, protocol.PROTOCOL_VERSION]
         return hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()
 
 
@@ -170,7 +174,7 @@ class _Episode:
     def _add_turn(self, completion: Completion) -> None:
         if self.stream:
             self.stream.add_policy(completion)
-        self.messages.append(Message(role="assistant", content=completion.text))
+        self.messages.append(Message(role="assistant", content=completion.text, cut=completion.finish != "stop"))
         self.turns += 1
 
     async def _observe(self, turn: Turn) -> None:

@@ -21,6 +21,7 @@ from webleaper_jax.agent.render import ANSWER, ANSWER_END, CALL, CALL_END, MARKE
 from webleaper_jax.agent.tolerant import load, read_objects, unfenced, valid
 from webleaper_jax.records import Answer
 
+PROTOCOL_VERSION = 1  # counts changes of what a policy is told when a turn is wrong or cut, or calls run out
 MAX_CALL_CHARS = 8_000
 YEARS = range(1000, 2101)
 

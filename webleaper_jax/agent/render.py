@@ -206,8 +206,9 @@ class Stream:
 def render_messages(tokenizer: PolicyTokenizer, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
     """Returns ids and loss mask of a conversation kept as text, equal to those of a `Stream` that was fed its turns.
 
-    Every assistant turn counts as written and ended by the policy (mask 1, end token included). Consecutive `tool`
-    messages are the results of one turn. A conversation that ends with tool results ends with the generation prompt.
+    Every assistant turn counts as written by the policy (mask 1), and as ended by it unless it was cut. Consecutive
+    `tool` messages are the results of one turn. A conversation that ends with tool results ends with the generation
+    prompt.
 
     Raises:
       ValueError: the roles are not `[system] user (assistant tool*)*`.
@@ -224,7 +225,7 @@ def render_messages(tokenizer: PolicyTokenizer, messages: Sequence[Message]) -> 
             if results:
                 stream.add_tools(results)
                 results = []
-            stream.add_policy(Completion(text=message.content))
+            stream.add_policy(Completion(text=message.content, finish="length" if message.cut else "stop"))
             expected = "tool"
         else:
             raise ValueError(f"a {message.role} message cannot stand here: turns are [system] user (assistant tool*)*")

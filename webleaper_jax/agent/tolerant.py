@@ -77,7 +77,7 @@ def _mend(text: str) -> dict[str, Any] | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)  # odd escapes in a policy's text are no news
             mended = ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):  # TypeError: a key that is a list
         mended = json_repair.loads(text)
     # neither reader may lose, join or complete a string
     if not isinstance(mended, dict) or _strings(mended) != [_unquote(quoted) for quoted in re.findall(_QUOTED, text)]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from webleaper_jax.agent.web import Hit, PageNotFound, Web
+from webleaper_jax.records import AtLeast1
 
 TOOLS_VERSION = 1
 
@@ -25,11 +26,11 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
     each snippet. The default lets one call show one part of one page.
     """
 
-    max_queries: int = 3
-    max_results: int = 3
-    max_urls: int = 1
-    max_chars: int = 2000
-    max_snippet: int = 80
+    max_queries: AtLeast1 = 3
+    max_results: AtLeast1 = 3
+    max_urls: AtLeast1 = 1
+    max_chars: AtLeast1 = 2000
+    max_snippet: AtLeast1 = 80
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):

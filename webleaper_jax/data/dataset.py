@@ -89,22 +89,33 @@ def make_set(
     pad_id: int,
     row_length: int,
     vocab_size: int,
+    replace: bool = True,
 ) -> SetInfo:
     """Makes a training set from the trajectories of each split (`train`, and `validation` where there is one).
 
     A set already there and made from the same trajectories with the same settings is kept. Arguments as in
     `examples.build_examples`.
 
+    Args:
+      replace: whether a set made from something else may be replaced.
+
     Raises:
-      DataError: a trajectory's token fields are wrong, or none of them can be trained on.
+      DataError: a trajectory's token fields are wrong, or none of them can be trained on; or another set is there and
+        must stay.
     """
     settings = [tokenizer, pad_id, row_length, vocab_size]
     ids = {name: [trajectory.id for trajectory in members] for name, members in trajectories.items()}
     source = hashlib.blake2b(msgspec.json.encode([settings, ids], order="sorted"), digest_size=8).hexdigest()
+    found = ""
     with contextlib.suppress(DataError):
         info = read_info(directory)
         if info.source == source:
             return info
+        found = info.source
+    if found and not replace:
+        raise DataError(
+            f"{directory}: was made from other trajectories or settings, and trained on; give another folder"
+        )
     splits, packed = {}, {}
     for name, members in trajectories.items():
         built = build_examples(members, render, tokenizer, max_length=row_length, vocab_size=vocab_size)

@@ -42,10 +42,10 @@ def collect_metrics(
     metrics: dict[str, Any] = {}
     for policy in POLICIES:
         if scores.get(policy):
-            metrics[policy] = {k: _plain(v) for k, v in summarise(tasks, scores[policy], bootstrap).items()}
+            metrics[policy] = {k: plain(v) for k, v in summarise(tasks, scores[policy], bootstrap).items()}
     if scores.get("grpo") and scores.get("sft"):
         difference = paired_difference(tasks, scores["grpo"], scores["sft"], bootstrap)
-        metrics["paired"] = {"f": _plain(difference["f"])}
+        metrics["paired"] = {"f": plain(difference["f"])}
     metrics["tasks"] = count_tasks(tasks)
     metrics["wall_seconds"] = {stage: round(float(seconds), 2) for stage, seconds in wall_seconds.items()}
     metrics["peak_rss_gb"] = round(float(peak_rss_gb), 3)
@@ -89,7 +89,8 @@ def summary_table(metrics: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _plain(interval: Interval) -> dict[str, float | None]:
+def plain(interval: Interval) -> dict[str, float | None]:
+    """Returns an interval for JSON, which has no NaN: null where a bound cannot be had (a single family)."""
     return {
         name: None if math.isnan(value) else value
         for name, value in (("mean", interval.mean), ("low", interval.low), ("high", interval.high))

@@ -88,7 +88,8 @@ def tool_calls(scores: Mapping[str, Sequence[Score]]) -> Figure:
     }
     figure = Figure(figsize=(9.0, 3.2), dpi=110, layout="constrained")
     highest = max((s.searches + s.visits for found in scores.values() for s in found), default=0)
-    bins = np.arange(-0.5, highest + 1.5, max(1, (highest + 1) // 25))
+    width = max(1, (highest + 1) // 25)
+    bins = np.arange(-0.5, highest + 0.5 + width, width)  # the last edge lies above the highest
     for position, (title, count) in enumerate(kinds.items(), start=1):
         axes = figure.add_subplot(1, 3, position)
         _dress(axes, title, "calls", "share of trajectories" if position == 1 else "")

@@ -1,7 +1,5 @@
 """Causal attention over packed rows, in float32 softmax: plain for short rows, blockwise for long ones."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -126,15 +124,3 @@ def _blockwise(
 
     out = jax.lax.map(lambda args: query_block(*args), (jnp.arange(n), qs, segments))
     return out.transpose(1, 0, 4, 2, 3, 5).reshape(b, t, h, d)
-
-
-@functools.partial(jax.named_call, name="cached_attention")
-def cached_attention(
-    q: Float[Array, "B C H K"],
-    k: Float[Array, "B S G K"],
-    v: Float[Array, "B S G K"],
-    positions: Int[Array, "B C"],
-) -> Float[Array, "B C H K"]:
-    """Attention of new tokens over a cache in which slot s holds the key of position s."""
-    mask = jnp.arange(k.shape[1]) <= positions[..., None]
-    return masked_attention(q, k, v, mask)

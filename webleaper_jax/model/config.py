@@ -110,16 +110,16 @@ class ModelConfig:
         for name, own in _SIZES.items():
             if name not in fields:
                 raise DataError(f"config.json: field `{name}` is missing")
-            sizes[own] = int(fields.pop(name))
+            sizes[own] = _size(name, fields.pop(name))
         heads = sizes["num_heads"]
         config = cls(
             architecture=kind,
-            num_kv_heads=int(fields.pop("num_key_value_heads", None) or heads),
-            head_dim=int(fields.pop("head_dim", None) or sizes["hidden_size"] // heads),
-            rope_theta=_rope_theta(fields),
-            rms_norm_eps=float(fields.pop("rms_norm_eps", 1e-6)),
+            num_kv_heads=_size("num_key_value_heads", fields.pop("num_key_value_heads", None) or heads),
+            head_dim=_size("head_dim", fields.pop("head_dim", None) or sizes["hidden_size"] // heads),
+            rope_theta=_positive("rope_theta", _rope_theta(fields)),
+            rms_norm_eps=_positive("rms_norm_eps", fields.pop("rms_norm_eps", 1e-6)),
             tie_embeddings=bool(fields.pop("tie_word_embeddings", False)),
-            max_positions=int(fields.pop("max_position_embeddings", 2048)),
+            max_positions=_size("max_position_embeddings", fields.pop("max_position_embeddings", 2048)),
             **sizes,
             **runtime,
         )
@@ -145,24 +145,40 @@ class ModelConfig:
         }
 
 
-def _rope_theta(fields: dict[str, Any]) -> float:
+def _size(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise DataError(f"config.json: field `{name}` = {value!r} is no whole number of 1 or more")
+    return value
+
+
+def _positive(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        raise DataError(f"config.json: field `{name}` = {value!r} is no number above 0")
+    return float(value)
+
+
+def _rope_theta(fields: dict[str, Any]) -> Any:
     """Takes RoPE's fields out of `fields` (transformers 4: two fields; 5: one) and returns theta."""
     theta = fields.pop("rope_theta", None)
     for name in ("rope_scaling", "rope_parameters"):
-        rope = dict(fields.pop(name, None) or {})
+        rope = fields.pop(name, None) or {}
+        if not isinstance(rope, dict):
+            raise DataError(f"config.json: field `{name}` = {rope!r} is no object")
+        rope = dict(rope)
         theta = rope.pop("rope_theta", theta)
         kind = rope.pop("rope_type", rope.pop("type", "default"))
         if kind != "default" or rope:
             raise DataError(
                 f"config.json: field `{name}` asks for RoPE of type {kind!r}, only the default is supported"
             )
-    return float(10_000.0 if theta is None else theta)
+    return 10_000.0 if theta is None else theta
 
 
 def _refuse_unsupported(fields: dict[str, Any]) -> None:
     if fields.pop("hidden_act", "silu") != "silu":
         raise DataError("config.json: field `hidden_act` is not `silu`, the only activation supported")
-    if any(kind != "full_attention" for kind in fields.pop("layer_types", None) or ()):
+    kinds = fields.pop("layer_types", None) or []
+    if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
         raise DataError("config.json: field `layer_types` names others than full_attention, the only type supported")
     for name, value in fields.items():
         # A switch that is off, or a number that is not set, asks for nothing.

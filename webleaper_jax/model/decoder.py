@@ -4,24 +4,15 @@ The weights of all layers are stacked along a first axis, so that layers are sca
 each. Left out: dropout, biases, sliding windows, RoPE scaling (refused by `ModelConfig`).
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from webleaper_jax.model.attention import cached_attention, causal_attention, rope_angles, rotate
+from webleaper_jax.model.attention import causal_attention, rope_angles, rotate
 from webleaper_jax.model.config import ModelConfig
-
-
-class Cache(NamedTuple):
-    """Keys and values of each layer; slot s of a row holds position s."""
-
-    k: Float[Array, "L B S G K"]
-    v: Float[Array, "L B S G K"]
 
 
 class Layers(nnx.Module):
@@ -123,56 +114,6 @@ class Decoder(nnx.Module):
         targets = jnp.pad(targets, ((0, 0), (0, n * chunk - t))).reshape(b, n, chunk).swapaxes(0, 1)
         logprob, entropy = jax.lax.map(lambda xs: part(*xs), (hidden, targets))
         return tuple(y.swapaxes(0, 1).reshape(b, n * chunk)[:, :t] for y in (logprob, entropy))
-
-    def init_cache(self, rows: int, slots: int, dtype: DTypeLike = jnp.float32) -> Cache:
-        """Returns an empty cache for `rows` sequences of up to `slots` tokens."""
-        c = self.config
-        shape = (c.num_layers, rows, slots, c.num_kv_heads, c.head_dim)
-        return Cache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
-
-    def decode(
-        self,
-        tokens: Int[Array, "B C"],
-        positions: Int[Array, "B C"],
-        cache: Cache,
-        valid: Bool[Array, "B C"],
-        span: int | None = None,
-    ) -> tuple[Float[Array, "B C D"], Cache]:
-        """Runs C new tokens of each row (a prompt's chunk, or one sampled token) and writes them into the cache.
-
-        Token c of row b is written to slot `positions[b, c]` where `valid[b, c]`; the others are computed and thrown
-        away (their hidden states mean nothing). Slots below a row's positions must be filled already. Pass the cache as
-        a donated argument of `jit`: then it is updated in place.
-
-        Args:
-          span: only the first `span` slots are read (static; all positions must be below it); None: all. Attention
-            over half the slots costs half as much.
-        """
-        config = self.config
-        cos, sin = rope_angles(positions, config.head_dim, config.rope_theta)
-        slots = jnp.where(valid, positions, cache.k.shape[2])  # out of range = not written
-        rows = jnp.arange(tokens.shape[0])[:, None]
-        x = self.embed[...][tokens]
-        stacked = self._stacked()
-
-        def layer(
-            i: int | Int[Array, ""], x: Float[Array, "B C D"], cache: Cache
-        ) -> tuple[Float[Array, "B C D"], Cache]:
-            weights = jax.tree.map(lambda w: w[i], stacked)
-            q, k, v = qkv(config, weights, x, cos, sin)
-            new = (k.astype(cache.k.dtype), v.astype(cache.v.dtype))
-            cache = Cache(*(old.at[i, rows, slots].set(y, mode="drop") for old, y in zip(cache, new, strict=True)))
-            keys, values = (y[i, :, :span].astype(q.dtype) for y in cache)
-            out = cached_attention(q, keys, values, positions)
-            x = x + linear(out.reshape(*x.shape[:2], -1), weights["wo"])
-            return mlp(config, weights, x), cache
-
-        if config.unroll_layers:
-            for i in range(config.num_layers):
-                x, cache = layer(i, x, cache)
-        else:
-            x, cache = jax.lax.fori_loop(0, config.num_layers, lambda i, state: layer(i, *state), (x, cache))
-        return rms_norm(x, self.final_norm[...], config.rms_norm_eps), cache
 
     def _head(self) -> Float[Array, "V D"]:
         return self.embed[...] if self.config.tie_embeddings else self.lm_head[...]

@@ -37,6 +37,15 @@ _LAYER = {
 _TOP = {"embed": "model.embed_tokens", "final_norm": "model.norm", "lm_head": "lm_head"}
 
 
+def read_config(directory: str | os.PathLike[str], **runtime: Any) -> ModelConfig:
+    """Reads `config.json`. Raises `DataError` that names the file where it is absent, damaged or not supported."""
+    path = pathlib.Path(directory) / "config.json"
+    try:
+        return ModelConfig.from_hf(_read_json(path), **runtime)
+    except DataError as error:
+        raise DataError(f"{directory}: {error}" if str(path) not in str(error) else str(error)) from None
+
+
 def load_checkpoint(
     directory: str | os.PathLike[str], dtype: DTypeLike | type = jnp.float32, **runtime: Any
 ) -> Decoder:
@@ -49,7 +58,7 @@ def load_checkpoint(
       DataError: a file or a tensor is missing, a tensor has another shape or is not expected, an unsupported field.
     """
     directory = pathlib.Path(directory)
-    config = ModelConfig.from_hf(_read_json(directory / "config.json"), **runtime)
+    config = read_config(directory, **runtime)
     decoder = nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0)))
     tensors = dict(_tensors(directory))
     tensors.pop("lm_head.weight" if config.tie_embeddings else "", None)  # some files repeat the tied matrix
@@ -108,8 +117,14 @@ def save_checkpoint(decoder: Decoder, directory: str | os.PathLike[str], dtype: 
 
 
 def fingerprint(directory: str | os.PathLike[str]) -> str:
-    """A hash of the weight files: of all their bytes up to 1 GiB, of larger ones a MiB in every 64, and the last."""
-    digest = hashlib.blake2b(digest_size=8)
+    """A hash of the architecture and of the weight files: of all their bytes up to 1 GiB, of larger ones a MiB in every
+    64, and the last.
+
+    Raises:
+      DataError: as `read_config`.
+    """
+    architecture = read_config(directory).to_hf()
+    digest = hashlib.blake2b(json.dumps(architecture, sort_keys=True).encode(), digest_size=8)
     mib = 1 << 20
     for path in sorted(pathlib.Path(directory).glob("*.safetensors")):
         size = path.stat().st_size
@@ -124,7 +139,12 @@ def fingerprint(directory: str | os.PathLike[str]) -> str:
 def _tensors(directory: pathlib.Path) -> Iterator[tuple[str, Array]]:
     """Yields the tensors of all files of a checkpoint."""
     index = directory / "model.safetensors.index.json"
-    files = sorted(set(_read_json(index)["weight_map"].values())) if index.exists() else ["model.safetensors"]
+    files = ["model.safetensors"]
+    if index.exists():
+        weight_map = _read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+            raise DataError(f"{index}: field `weight_map` is no list of tensors and their files; fetch it again")
+        files = sorted(set(weight_map.values()))
     for name in files:
         path = directory / name
         if not path.exists():

@@ -56,7 +56,6 @@ class GRPOConfig(OptimizerConfig):
       epochs_per_batch: updates from the rollouts of one step; 1 is strictly on-policy.
       clip_low, clip_high, kl: see `losses.LossConfig`; `kl` is towards the initial checkpoint, 0 is off.
       temperature, max_tokens: of sampling (top-p is 1); the loss uses the same temperature. Tokens are those of a turn.
-      reward_w: weight of recall in F_w; `match`: how answer cells meet targets.
       micro_batch: rows of full context that are worked through at once; shorter rows come in greater number.
       slots, decode_length, prefill_rows, prefill_chunk: of the embedded engine.
       mesh: sizes of the mesh axes; -1 takes what devices are left.
@@ -110,10 +109,9 @@ class GRPOConfig(OptimizerConfig):
 
 
 class GRPOResult(NamedTuple):
-    """The run's Hugging Face checkpoints by step (0 is not among them), and why it ended early ("" if it did not)."""
+    """The run's Hugging Face checkpoints by step (0 is not among them)."""
 
     exports: dict[int, pathlib.Path]
-    stopped: str
 
     @property
     def final(self) -> pathlib.Path:
@@ -379,7 +377,7 @@ def _export_dir(out_dir: pathlib.Path, step: int) -> pathlib.Path:
 
 def _result(config: GRPOConfig, out_dir: pathlib.Path) -> GRPOResult:
     paths = {step: _export_dir(out_dir, step) for step in sorted({*config.export_steps, config.steps})}
-    return GRPOResult({step: path for step, path in paths.items() if path.exists()}, "")
+    return GRPOResult({step: path for step, path in paths.items() if path.exists()})
 
 
 def _check_floors(config: GRPOConfig, out_dir: pathlib.Path) -> None:

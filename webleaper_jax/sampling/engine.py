@@ -38,7 +38,7 @@ from webleaper_jax.sampling.steps import Params
 
 @dataclasses.dataclass
 class EngineStats:
-    """Counts since the engine was made (or since `reset`). Times are seconds of wall clock.
+    """Counts since the engine was made. Times are seconds of wall clock.
 
     `prefilled` tokens were computed, `reused` ones were in the cache from the turn before. `busy_rows` / `step_rows` is
     the share of decode work that belonged to a request.

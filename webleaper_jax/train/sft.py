@@ -142,7 +142,8 @@ def train_sft(
         process=jax.process_index(),
         processes=jax.process_count(),
     )
-    validation = RowSource(dataset_dir, "validation") if "validation" in source.info.splits else None
+    some = "validation" in source.info.splits and source.info.splits["validation"].rows
+    validation = RowSource(dataset_dir, "validation") if some else None
 
     # ---- Model and optimizer, sharded over the mesh.
     mesh = make_mesh(config.mesh)
